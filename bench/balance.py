@@ -60,7 +60,7 @@ class Quotas:
 
     def end(self):
         for folder in self.folders:
-            for _ in range(100):  # until its processes are gone
+            for _ in range(100):  # retried until the group's processes have exited
                 try:
                     folder.rmdir()
                     break

@@ -25,7 +25,7 @@ parser.add_argument("--saves", type=int, default=6)
 parser.add_argument("--json", default="")
 args = parser.parse_args()
 
-PROCS, EVERY = 2, 12  # processes; steps between saves: enough time for a save and for dd
+PROCS, EVERY = 2, 12  # processes, and steps between saves, which leave enough time for a save and for dd
 FLAGS = {"full_shard": ["--fsdp", "full_shard"], "ddp": [], "zero1": ["--zero_stage", "1"]}
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 SAVED = re.compile(r"saved (\S+) \(([\d.]+) (\w+), training waited ([\d.]+) s, rank 0 wrote ([\d.]+) (\w+) in ([\d.]+) "
@@ -96,7 +96,7 @@ def save(strategy, folder, memory, checksum):
         all_bytes, own = float(found[2]) * UNITS[found[3]], float(found[5]) * UNITS[found[6]]
         stall, write = float(found[4]), float(found[7])
         stalls.append(stall / (all_bytes * 1e-9))
-        whole = time.monotonic() - begun if begun else stall + write  # from the step that saved to the announcement
+        whole = time.monotonic() - begun if begun else stall + write  # from the saving step to the log line
         crc = own * 1e-9 * (1 / checksum["copy_with_crc_gb_s"] - 1 / checksum["copy_gb_s"] + 1 / checksum["crc_gb_s"])
         shares.append(crc / whole)
         rate = PROCS * own / write

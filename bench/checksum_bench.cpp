@@ -1,5 +1,5 @@
 /// \file
-/// The cost of a checkpoint's checksum on one thread: {"crc_gb_s", "copy_gb_s", "copy_with_crc_gb_s"}, medians over
+/// The cost of a checkpoint's checksum on one thread: {"crc_gb_s", "copy_gb_s", "copy_with_crc_gb_s"}, as medians over
 /// rounds on memory larger than the caches.
 ///
 ///   checksum_bench [MEGABYTES [ROUNDS]]

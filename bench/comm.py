@@ -19,7 +19,7 @@ parser.add_argument("--json", default="")
 args = parser.parse_args()
 
 OPS = ["all_reduce", "reduce_scatter", "all_gather"]
-rows = []  # (what, wanted ratio, measured JSON of ours, of theirs)
+rows = []  # (name, required ratio, our measured JSON, theirs)
 
 
 def measure(ranks, ops, sizes, shared):

@@ -1,5 +1,6 @@
 #!/bin/bash
-# The bars of shared memory against Gloo on this machine: bandwidth and latency of the collectives within one host.
+# Checks the required ratios of shared memory to Gloo on this machine: bandwidth and latency of the collectives within
+# one host.
 #
 #   bench/comm.sh BUILD [--rounds 15] [--quick] [--json FILE]
 set -euo pipefail

@@ -33,7 +33,7 @@ args = parser.parse_args()
 size = [f"--{name}={value}" for name, value in (("layers", args.layers), ("d", args.d), ("heads", args.d // 64))
         if value]
 same_as = {"fsdp2": ["--fsdp", "full_shard auto_wrap"], "ds1": ["--zero_stage", "1"], "ds2": ["--zero_stage", "2"],
-           "ds3": ["--zero_stage", "3"]}  # our flags for a peer's mode
+           "ds3": ["--zero_stage", "3"]}  # our flags that correspond to a peer's mode
 peers = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers")
 sys.path.insert(0, peers)
 bin_dir = os.path.join(os.path.abspath(args.venv), "bin")
@@ -103,7 +103,7 @@ def main():
                "cpu_ratio": median(p["cpu_s"] / o["cpu_s"] for p, o in zip(theirs, ours))}
         for name in ("tok_s", "cpu_s", "start", "rss"):
             row[f"peer_{name}"], row[f"tessera_{name}"] = median(p[name] for p in theirs), median(o[name] for o in ours)
-    # transformers.Trainer divides by all labels, including the shifted-away one: (T-1)/T of the mean
+    # transformers.Trainer divides by all labels, including the one that is shifted out: (T-1)/T of the mean
         factor = a.T / (a.T - 1) if mode == "hf" else 1
         row["loss_difference"] = max(abs(x * factor - y) / y for x, y in zip(theirs[0]["losses"], ours[0]["losses"]))
         rows.append(row)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # `make bench`: speed against PyTorch on this machine. Installs the peers (PyTorch, transformers, accelerate) once into
-# .deps/peers (bench/peers/setup.sh), then runs bench/peers/train_peer.py interleaved with Tessera. With --llama first:
-# the bars of the Llama family (bench/llama.py).
+# .deps/peers (bench/peers/setup.sh), then runs bench/peers/train_peer.py interleaved with Tessera. With --llama as the
+# first argument: the required ratios for the Llama family (bench/llama.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1; shift

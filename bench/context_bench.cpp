@@ -1,6 +1,5 @@
-/// \file
-/// Context parallelism against one process: the same Llama on the same rows, forward, backward, optimizer. Prints the
-/// median seconds and the CPU seconds (of this process) of a step.
+/// \file Context parallelism compared with one process: forward, backward and optimizer of the same Llama on the same
+/// rows. Prints the median seconds and the CPU seconds (of this process) of a step.
 ///
 ///   OMP_NUM_THREADS=2 context_bench                                    one process, two threads
 ///   OMP_NUM_THREADS=1 tessera launch --nproc_per_node 2 context_bench  two ranks, half of every row each

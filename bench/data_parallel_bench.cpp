@@ -1,7 +1,8 @@
 /// \file
 /// The benefit of DataParallel on the CPU: a batch through one replica with one thread, one replica with N intra-op
 /// threads, and N replicas with one thread each; without gradients (parallel inference), and a training step (forward
-/// and backward). Wall time, the variants alternating, minimum over rounds, relative to one replica with one thread.
+/// and backward). Prints the wall time relative to one replica with one thread: the variants alternate, and the minimum
+/// over rounds is used.
 ///
 ///   data_parallel_bench [--replicas 2] [--rounds 9] [--layers 4 --d 256 --heads 4 --T 128 --B 16 --vocab 8192]
 

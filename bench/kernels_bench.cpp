@@ -1,8 +1,7 @@
-/// \file
-/// Every kernel of kernels/cpu on one thread, on every instruction set of this machine, relative to its bound: bytes
-/// over the memory bandwidth that a copy of the same size reaches here (printed first). A share above 100 % means that
-/// the operands came from a cache. Attention's bound is arithmetic: the FLOP of the unmasked scores over the rate of
-/// multiply-adds on registers. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
+/// \file Every kernel of kernels/cpu on one thread, with every instruction set of this machine, relative to its bound:
+/// bytes divided by the memory bandwidth that a copy of the same size reaches here (printed first). A share above 100 %
+/// means that the operands came from a cache. Attention's bound is arithmetic: the FLOP of the unmasked scores divided
+/// by the rate of multiply-adds on registers. Google Benchmark's flags apply, e.g. --benchmark_filter=adamw.
 
 #include <benchmark/benchmark.h>
 #include <tessera/kernels/cpu/binned_sums.h>
@@ -18,7 +17,7 @@ using namespace tessera::kernels;
 
 namespace {
 
-constexpr std::int64_t n = std::int64_t{8} << 20;  // 32 MB per operand: from memory
+constexpr std::int64_t n = std::int64_t{8} << 20;  // 32 MB per operand, so that they come from memory
 
 std::vector<float> random(std::int64_t size) {
   std::mt19937 engine(1);
@@ -97,7 +96,8 @@ void add_attention(const Table& k, Isa isa, std::int64_t tokens) {
   const std::string of = std::to_string(tokens) + "/" + isa_name(isa);
   const double rate = arithmetic_rate(isa), flop = 2.0 * size * static_cast<double>(tokens * (tokens + 1) / 2);
   for (const bool backward : {false, true}) {
-    const double all = (backward ? 5 : 2) * flop;  // products: scores, results; scores, dv, dp, dq, dk
+    // products, forward: scores, results; backward: scores, dv, dp, dq, dk
+    const double all = (backward ? 5 : 2) * flop;
     benchmark::RegisterBenchmark(
         ((backward ? "attention_backward_" : "attention_") + of).c_str(), [=, &k](benchmark::State& s) {
           const auto q = random(tokens * size), keys = random(tokens * size), v = random(tokens * size);
@@ -152,7 +152,7 @@ void add_benchmarks(Isa isa) {
   for (const FourBits type : {FourBits::nf4, FourBits::fp4}) {
     const char* const four = type == FourBits::nf4 ? "nf4" : "fp4";
     const auto of = [&](const char* what) { return name((std::string(what) + "_" + four).c_str()); };
-    const double bytes = n * 4.5 + 4.0 * n / four_bit_block;  // fp32 on one side, codes and absmax on the other
+    const double bytes = n * 4.5 + 4.0 * n / four_bit_block;  // fp32 values on one side, codes and absmax on the other
     benchmark::RegisterBenchmark(of("quantize").c_str(), [&k, type, bytes](benchmark::State& s) {
       const auto x = random(n);
       std::vector<std::uint8_t> codes(n / 2);

@@ -19,7 +19,7 @@ def resident_mb():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() / 2**20
 
 
-IDLE_MB = resident_mb()  # with the libraries loaded only
+IDLE_MB = resident_mb()  # with only the libraries loaded
 
 
 def parse():

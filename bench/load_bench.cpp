@@ -1,6 +1,6 @@
 /// \file
 /// Loads a model folder once, in a fresh process. Prints {"seconds", "cpu_seconds", "parameters", "idle_bytes",
-/// "peak_bytes"}: the time of models::load_model alone; resident memory before it, and its peak.
+/// "peak_bytes"}: the time of models::load_model() alone, the resident memory before it, and the peak.
 ///
 ///   load_bench FOLDER [THREADS]
 ///   load_bench --idle                  {"idle_bytes"}: a process that has only loaded the library

@@ -1,6 +1,5 @@
-/// \file
-/// The cost of a log line for the step before it: processor time of the thread that writes the line and keeps it for
-/// report and log_history, for each of many lines. One slow line is one slow step.
+/// \file The cost of a log line for the step before it: the processor time that the thread needs to write the line and
+/// to keep it for the report and log_history, for each of many lines. One slow line means one slow step.
 ///
 ///   log_bench [LINES]                  {"lines", "median_us", "p999_us", "longest_us", "over_1_ms", "report_us"}
 

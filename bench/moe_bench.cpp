@@ -1,8 +1,7 @@
-/// \file
-/// Products of groups of rows (nn/moe/grouped.h) against one dense product of the same arithmetic and against a loop of
-/// products, one for each expert: forward, gradient of the rows, gradient of the weights; with an even load and with a
-/// Zipf distribution (expert i gets a share of 1 / i). Prints GFLOP/s of wall time (the best of several rounds, in
-/// which the variants alternate) and the ratios to the dense product.
+/// \file Products of groups of rows (nn/moe/grouped.h) compared with one dense product with the same number of FLOP and
+/// with a loop of products, one for each expert: forward, gradient of the rows, gradient of the weights; with an even
+/// load and with a Zipf distribution (expert i gets a share of 1 / i). Prints GFLOP/s of wall time (the best of several
+/// rounds, in which the variants alternate) and the ratios to the dense product.
 ///
 ///   moe_bench [threads 2] [rows 4096] [experts 8] [C 512] [F 1408]
 
@@ -62,7 +61,7 @@ struct Way {
   double best[3] = {1e30, 1e30, 1e30};  // forward, rows, weights
 };
 
-/// Forward, and backward separately to the rows and to the weights.
+/// Times forward, and backward separately for the rows and for the weights.
 void measure(Way& way, const at::Tensor& x, const at::Tensor& dy) {
   {
     const at::NoGradGuard no_grad;

@@ -1,8 +1,7 @@
-/// \file
-/// One step of every optimizer, and the gradient norm, on one thread: GB/s of the minimum traffic, and its share of the
-/// bandwidth that a copy reaches here (printed first). Parameters as in a GPT-2 of width 768: matrices 768 x 3072, and
-/// vectors; 19 million elements, 76 MB per operand, so they come from memory. torch_* are ATen's own fused updates on
-/// the same parameters. Google Benchmark's flags apply, e.g. --benchmark_filter=adam.
+/// \file One step of every optimizer, and the gradient norm, on one thread: GB/s of the minimum traffic, and its share
+/// of the bandwidth that a copy reaches here (printed first). The parameters are those of a GPT-2 of width 768:
+/// matrices 768 x 3072, and vectors; 19 million elements, 76 MB per operand, so they come from memory. torch_* are
+/// ATen's own fused updates on the same parameters. Google Benchmark's flags apply, e.g. --benchmark_filter=adam.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -56,7 +55,7 @@ double memory_bandwidth() {
 
 template <class F>
 void measure(benchmark::State& state, double bytes, const F& body) {
-  body();  // first call: touches the states
+  body();  // the first call allocates and touches the states
   for (auto _ : state) body();
   const double total = bytes * static_cast<double>(state.iterations());
   state.counters["GB/s"] = benchmark::Counter(total * 1e-9, benchmark::Counter::kIsRate);
@@ -65,7 +64,7 @@ void measure(benchmark::State& state, double bytes, const F& body) {
 
 using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Slot>)>;
 
-/// `bytes`: minimum per element.
+/// `bytes`: minimum traffic per element.
 void add(const std::string& name, double bytes, const Make& make) {
   benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
     const auto slots = make_slots();

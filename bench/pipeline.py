@@ -31,7 +31,7 @@ if args.venv:
 results = {name: [] for name in (one, *ours, *theirs)}
 
 if theirs:
-    # The peer's blocks of stage 0: the number that gives the shortest 1F1B in our simulation.
+    # The number of blocks in the peer's stage 0: the one that gives the shortest 1F1B schedule in our simulation.
     out = program(launch + ["1f1b", "--layout", "flops", "--steps", "2"], OMP_NUM_THREADS="1").stdout
     cut = json.loads(next(l[l.index("{"):] for l in out.splitlines() if '"tok_s"' in l))["cut"]
     first = cut.split("|")[0]

@@ -1,8 +1,7 @@
-/// \file
-/// Pipeline parallelism against one process: the same Llama on the same micro-batches, forward, backward, AdamW. Prints
-/// one JSON line: tokens/s of the median step, CPU seconds of a step of all ranks, the last loss; with several ranks
-/// `ideal`, the share of the ranks' time that the schedule leaves for computing if messages take no time and stages
-/// cost their FLOP, and `cut`, the stages as a layout string.
+/// \file Pipeline parallelism compared with one process: forward, backward and AdamW of the same Llama on the same
+/// micro-batches. Prints one JSON line: tokens/s of the median step, CPU seconds of a step of all ranks, the last loss;
+/// with several ranks `ideal`, the share of the ranks' time that the schedule leaves for computing if messages take no
+/// time and stages cost their FLOP, and `cut`, the stages as a layout string.
 ///
 ///   OMP_NUM_THREADS=2 pipeline_bench                                    one process, two threads
 ///   OMP_NUM_THREADS=1 tessera launch --nproc_per_node 2 pipeline_bench  as many stages as ranks, or twice as many

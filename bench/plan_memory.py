@@ -51,7 +51,8 @@ BASE = "--block_size 256 --per_device_train_batch_size 4"
 # Adapters are added to a base model, which is trained for a step first.
 LORA = BASE + " --lora_r 16"
 IMAGES = "--block_size 512 --per_device_train_batch_size 4"
-# family: settings in addition to BASE (IMAGES, LORA); "=" in front: instead of it. "FAMILY lora": that family's base.
+# family: settings in addition to BASE (IMAGES, LORA), or instead of it if they start with "=". "FAMILY lora" uses that
+# family's base.
 CONFIGURATIONS = {
     "llama": """
 
@@ -363,7 +364,7 @@ def main():
             shown = settings.replace(LORA, "").replace(BASE, "")[:70]
             print(f"{family:11} {shown:70} {sum_a / 1e6:7.1f} {sum_b / 1e6:7.1f} MB "
                   f"{100 * error(sum_a, sum_b):+6.1f} %  {wrong}", flush=True)
-            if options.json:  # a run may be stopped
+            if options.json:  # written after each run, because this program may be stopped
                 with open(options.json, "w") as file:
                     json.dump(rows, file, indent=1)
     summary(rows)

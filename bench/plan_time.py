@@ -142,7 +142,7 @@ def main():
             parts = "  ".join(f"{k} {1e3 * v:.0f}" for k, v in plan["time"].items() if v * 1e3 >= 1)
             print(f"{case[1]:6} {case[2][:88]:88} {real:7.1f} {guess:7.1f} ms {100 * (guess / real - 1):+6.1f} %  "
                   f"{parts}", flush=True)
-            if options.json:  # a run may be stopped
+            if options.json:  # written after each run, because this program may be stopped
                 with open(options.json, "w") as file:
                     json.dump(rows, file, indent=1)
     errors = [row["error"] for row in rows]

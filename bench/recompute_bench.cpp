@@ -1,7 +1,8 @@
 /// \file
 /// Cost and savings of activation checkpointing, offload and compression: forward and backward of GPT-2 in one process,
-/// the variants alternating; milliseconds of thread CPU time (minimum over rounds), relative to keeping everything;
-/// peak bytes of tensors in a step above the model's own; relative error of the gradients.
+/// with the variants alternating. Prints milliseconds of thread CPU time (minimum over rounds), also relative to
+/// keeping everything; the peak bytes of tensors in a step beyond the model's own; and the relative error of the
+/// gradients.
 ///
 ///   recompute_bench [--rounds 7] [--threads 1] [--layers 4 --d 256 --heads 4 --T 256 --B 8 --vocab 8192] [--folder
 ///   /tmp]
@@ -107,7 +108,7 @@ int main(int argc, char** argv) {
     }
     way.error = std::sqrt(difference / norm);
   };
-  // Memory first: LibTorch's own allocator reports to the counter, the one used in training does not.
+  // Memory is measured first: LibTorch's own allocator reports to the counter, but the one used in training does not.
   for (Way& way : ways) {
     step(way);
     const auto counter = std::make_shared<Counter>();

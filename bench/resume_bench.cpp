@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   const Part part{world.rank(), world.size(), std::string(argv[2]) == "whole"};
   at::set_num_threads(argc > 3 ? std::atoi(argv[3]) : 1);
   nn::keep_memory();
-  at::empty({1 << 20}).zero_();  // LibTorch's own first-call cost
+  at::empty({1 << 20}).zero_();  // excludes LibTorch's own first-call cost
   const std::int64_t idle = train::resident_bytes();
   const double cpu = train::process_cpu_seconds();
   std::vector<double> times;
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
     const format::SafetensorsFolder weights(folder);
     std::vector<checkpoint::PieceReader> readers;
     for (const format::SafetensorsFile& file : weights.files()) readers.emplace_back(file, examination.sums());
-    // In the order of the model's units, as the engine requests them: the order of each file.
+    // In the order of the model's units, in which the engine requests them: this is the order within each file.
     auto order = weights.tensors();
     std::stable_sort(order.begin(), order.end(),
                      [](const auto& a, const auto& b) { return a.info.begin < b.info.begin; });

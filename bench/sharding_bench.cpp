@@ -1,7 +1,7 @@
 /// \file
 /// The cost of the sharding engine for one rank: the same GPT-2 trained by a plain loop, through Sharded (which leaves
-/// a single rank's parameters unchanged), and with forced resharding (every unit gathered, dropped and reduced, with
-/// itself). Steps are interleaved; the ratios are medians over pairs.
+/// a single rank's parameters unchanged), and with forced resharding (every unit is gathered, dropped and reduced by
+/// the rank alone). Steps are interleaved; the ratios are medians over pairs.
 ///
 ///   sharding_bench [--steps 20 --layers 12 --d 256 --heads 4 --T 128 --B 4 --vocab 8192]
 

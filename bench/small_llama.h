@@ -22,8 +22,8 @@ namespace small_llama {
 using Numbers = std::map<std::string, std::int64_t>;
 using Words = std::map<std::string, std::string>;
 
-/// Parses "--name value" pairs into `numbers` (and `words`), which contain the known options with their defaults;
-/// prints an error and returns false for an unknown one.
+/// Parses "--name value" pairs into `numbers` (and `words`), which contain the known options with their defaults; for
+/// an unknown option, prints an error and returns false.
 inline bool read_options(int argc, char** argv, Numbers& numbers, Words* words = nullptr) {
   for (int i = 1; i + 1 < argc; i += 2) {
     if (words != nullptr && words->contains(argv[i]))
@@ -36,7 +36,8 @@ inline bool read_options(int argc, char** argv, Numbers& numbers, Words* words =
   return true;
 }
 
-/// config.json of a Llama by --layers --d --heads --kv --intermediate --vocab --T; `tied`: the head is the embeddings.
+/// The config.json of a Llama with --layers --d --heads --kv --intermediate --vocab --T; `tied`: the head shares the
+/// embeddings.
 inline tessera::Value config(const Numbers& a, bool tied = false) {
   using tessera::Value;
   Value config = tessera::models::preset("llama-tiny");
@@ -64,7 +65,7 @@ inline at::Tensor rows(std::int64_t step, std::int64_t b, std::int64_t t, std::i
   return ids.view({b, t});
 }
 
-/// CPU time of this process so far, all threads included.
+/// CPU time of this process so far, including all threads.
 inline double cpu_seconds() {
   timespec t;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
@@ -76,7 +77,7 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-inline constexpr std::int64_t warm_up = 2;  ///< steps that are not counted
+inline constexpr std::int64_t warm_up = 2;  ///< warm-up steps, which are not counted
 
 /// Trains --steps steps of --B x --T tokens of --vocab. `train` runs one step on the given rows and returns its loss
 /// (rank 0's is shown). Rank 0 prints one JSON line: tokens/s of the median step, CPU seconds of a step of all ranks,

@@ -3,7 +3,7 @@
 ///
 ///   step_bench [--steps 10] [--warmup 2] [--threads 2] [--layers 4 --d 256 --heads 4 --T 256 --B 8 --vocab 8192]
 ///
-/// cpu_s_step (user + system seconds of the process per step) is the steadier figure on a shared machine.
+/// cpu_s_step (user + system seconds of the process per step) is the more stable figure on a shared machine.
 
 #include <ATen/Parallel.h>
 #include <tessera/base/text.h>

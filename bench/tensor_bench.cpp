@@ -1,6 +1,5 @@
-/// \file
-/// Tensor parallelism against one process: the same Llama on the same rows, forward, backward, AdamW. Prints one JSON
-/// line: tokens/s of the median step, CPU seconds of a step of all ranks, the last loss.
+/// \file Tensor parallelism compared with one process: forward, backward and AdamW of the same Llama on the same rows.
+/// Prints one JSON line: tokens/s of the median step, CPU seconds of a step of all ranks, the last loss.
 ///
 ///   OMP_NUM_THREADS=2 tensor_bench                                    one process, two threads
 ///   OMP_NUM_THREADS=1 tessera launch --nproc_per_node 2 tensor_bench  two ranks, half of every matrix each

@@ -95,7 +95,7 @@ def rate():
     outputs = [p.communicate()[0].split() for p in running]
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    again, _, _ = cpu_seconds(command)  # finds the cache, and hashes its input, as the others did
+    again, _, _ = cpu_seconds(command)  # this run finds the cache, and hashes its input as the others did
     made = used - args.ranks * again
     size = os.path.getsize(text)
     print(f"| rate | tokenize {size / single / 1e6:.1f} MB per CPU-second, cache {size / made / 1e6:.1f}; ratio "

@@ -1,5 +1,5 @@
 // Accelerate's loop around your own module and torch::optim's optimizer: gradient accumulation, clipping, metrics over
-// all ranks, a checkpoint and a saved model. A setting decides what the ranks divide:
+// all ranks, a checkpoint and a saved model. Settings determine what is divided over the ranks:
 //
 //   tessera launch --num_processes 2 build/examples/accelerate_simple
 //   tessera launch --num_processes 2 build/examples/accelerate_simple --fsdp "full_shard auto_wrap" --project_dir out

@@ -5,7 +5,7 @@
 //   mpirun -n 4 build/examples/collectives_tour                        (or alone: build/examples/collectives_tour)
 //
 // Rank r starts with numbers r0 r1 r2 ... (so 21 is number 1 of rank 2), so that one can see where each of them goes.
-// Every table is checked against the definition of its collective; the program ends with 1 when one is wrong.
+// Every table is checked against the definition of its collective; the program exits with 1 if one is wrong.
 
 #include <tessera/tessera.h>
 #include "run_main.h"
@@ -26,7 +26,7 @@ using tessera::comm::Reduction;
 /// "count" numbers of one rank: 10 r + i.
 at::Tensor numbers(int rank, std::int64_t count) { return at::arange(count, at::kFloat) + 10 * rank; }
 
-/// All ranks' numbers, [R, count].
+/// Returns the numbers of all ranks, [R, count].
 at::Tensor everybodys(int ranks, std::int64_t count) {
   std::vector<at::Tensor> rows;
   for (int r = 0; r < ranks; ++r) rows.push_back(numbers(r, count));
@@ -44,8 +44,8 @@ std::string text(const at::Tensor& row) {
   return line;
 }
 
-/// Rows of different lengths, one per rank, on rank 0: itself a collective. Lengths first, then rows as long as the
-/// longest.
+/// Gathers rows of different lengths, one per rank, on rank 0, which is itself a collective: first the lengths, then
+/// the rows, padded to the longest one.
 std::vector<at::Tensor> on_rank_0(const Group& group, const at::Tensor& mine) {
   const std::int64_t ranks = group.size();
   at::Tensor lengths = at::empty({ranks}, at::kLong);
@@ -144,7 +144,8 @@ void run(const Group& group, Tour& tour, bool one_host) {
   if (ranks > 1) {
     at::Tensor received = at::empty({2});
     const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
-    auto sending = group.send(numbers(rank, 2), next);  // started first on every rank: neither waits for the other
+    // started first on every rank, so that neither waits for the other
+    auto sending = group.send(numbers(rank, 2), next);
     group.recv(received, previous).wait();
     sending.wait();
     tour.show("send, recv", "from every rank to the next one, in a ring (pipelines: activations)", numbers(rank, 2),
@@ -159,7 +160,8 @@ void run(const Group& group, Tour& tour, bool one_host) {
   at::Tensor left = at::tensor({seconds()}, at::kDouble);
   group.all_reduce(came, Reduction::max).wait();
   group.all_reduce(left, Reduction::min).wait();
-  const bool held = !one_host || left.item<double>() >= came.item<double>();  // clocks of two hosts are not comparable
+  // clocks of different hosts are not comparable
+  const bool held = !one_host || left.item<double>() >= came.item<double>();
   if (!held) throw tessera::Error("barrier: a rank left before the last one came");
   if (rank == 0)
     std::printf("\nbarrier: no rank left before the last one, which came %d ms late, had arrived\n", 20 * (ranks - 1));

@@ -1,5 +1,5 @@
-// nn.DataParallel in C++: one process, a batch divided between replicas of an unmodified module. Each replica is a
-// group of threads (on several GPUs: a device), for training and for encoding a corpus.
+// nn.DataParallel in C++: one process, a batch is divided between replicas of an unmodified module, for training and
+// for encoding a corpus. Each replica is a group of threads (or, with several GPUs, a device).
 //
 //   build/examples/data_parallel [--replicas=2]
 

@@ -1,4 +1,4 @@
-// Data-parallel training of your own module in a page. Start it with any launcher:
+// Data-parallel training of your own module in one page of code. Start it with any launcher:
 //
 //   tessera launch --num_processes 2 build/examples/ddp_simple
 //   torchrun --no-python --nproc_per_node 2 build/examples/ddp_simple
@@ -41,8 +41,9 @@ static void example(int argc, char** argv) {
   if (!arguments.empty()) throw tessera::InputError("ddp_simple: unknown argument '" + arguments[0] + "'");
   tessera::comm::World& world = tessera::init(environment, {});
 
-  SimpleModel model;                                              // an ordinary module
-  tessera::Ddp ddp(*model);                                       // rank 0's weights everywhere, gradients averaged
+  SimpleModel model;  // an ordinary module
+  // copies rank 0's weights to all ranks; averages gradients
+  tessera::Ddp ddp(*model);
   torch::optim::SGD optimizer(model->parameters(), /*lr=*/0.01);  // an ordinary optimizer
 
   const SyntheticDigits data(world.rank());
@@ -53,13 +54,13 @@ static void example(int argc, char** argv) {
       const auto [image, target] = data.batch(32);
       optimizer.zero_grad();
       const at::Tensor loss = at::cross_entropy_loss(model->forward(image), target);
-      loss.backward();  // gradients are reduced while it runs
+      loss.backward();  // gradients are reduced during this
       optimizer.step();
       sum += loss.item<double>();
     }
     if (world.rank() == 0) std::printf("epoch %d: loss %.4f (%d ranks)\n", epoch, sum / batches, world.size());
   }
-  ddp.check_replicas();  // every rank holds the same bits
+  ddp.check_replicas();  // checks that every rank holds the same bits
   tessera::shutdown();
 }
 

@@ -34,12 +34,12 @@ static void example(int argc, char** argv) {
   if (!arguments.empty()) throw tessera::InputError("deepspeed_simple: unknown argument '" + arguments[0] + "'");
   std::filesystem::path settings = std::filesystem::path(argv[0]).replace_filename("deepspeed_simple.json");
   if (!std::filesystem::exists(settings))
-    settings = settings.filename();  // not next to the program: in the working directory
+    settings = settings.filename();  // if it is not next to the program, it is in the working directory
 
   SimpleModel model;
   auto [engine, optimizer, loader, scheduler] = tessera::initialize(
       model, {.config = given.deepspeed_config.empty() ? settings.string() : given.deepspeed_config,
-              .training_data = synthetic_digits(192)});  // the loader gives this rank's micro-batches
+              .training_data = synthetic_digits(192)});  // the loader yields this rank's micro-batches
 
   const bool talks = engine.global_rank() == 0;
   for (int epoch = 0; epoch < 4; ++epoch) {

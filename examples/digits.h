@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-/// The same rows on every rank: images [rows, 784] and labels [rows].
+/// Returns the same rows on every rank: images [rows, 784] and labels [rows].
 inline tessera::RowSource synthetic_digits(std::int64_t rows, std::uint64_t seed = 1) {
   at::manual_seed(0);
   const at::Tensor patterns = at::randn({10, 784});

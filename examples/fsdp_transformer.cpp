@@ -1,9 +1,9 @@
 // A third-party transformer (user_module.h, which is unaware of this library), trained with its parameters, gradients
-// and optimizer states divided over ranks. Three lines do it; the loop is an ordinary one.
+// and optimizer states divided over ranks. This takes three lines; the loop is an ordinary one.
 //
 //   tessera launch --num_processes 4 build/examples/fsdp_transformer
 //   tessera launch --num_processes 4 build/examples/fsdp_transformer --strategy=hybrid_shard
-//   build/examples/fsdp_transformer                                 (alone: an ordinary training)
+//   build/examples/fsdp_transformer                                 (alone: ordinary training)
 
 #include "run_main.h"
 #include "user_module.h"
@@ -71,7 +71,7 @@ static void example(int argc, char** argv) {
                 static_cast<long long>(memory.shards), static_cast<long long>(memory.gradients),
                 static_cast<long long>(memory.whole_peak));
   }
-  fsdp.restore();  // an ordinary, complete module again on every rank, for evaluation and saving
+  fsdp.restore();  // turns the module back into an ordinary, complete one on every rank, for evaluation and saving
   tessera::shutdown();
 }
 

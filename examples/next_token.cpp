@@ -1,4 +1,4 @@
-// A Hugging Face folder in your own program: prints the most likely next tokens of a prompt.
+// Uses a Hugging Face folder in your own program: prints the most likely next tokens of a prompt.
 //
 //   build/examples/next_token DIR "The capital of France is"        DIR: config.json, model.safetensors, tokenizer.json
 //   build/examples/next_token DIR PROMPT --logits FILE.safetensors  also writes ids [1, T] and logits [1, T, V]
@@ -29,7 +29,7 @@ int main(int argc, char** argv) try {
   const at::Tensor ids = at::tensor(at::ArrayRef<std::int32_t>(prompt), at::kInt).to(at::kLong).unsqueeze(0);  // [1, T]
   const at::Tensor logits = model->forward(ids);  // [1, T, V]
 
-  // Embeddings often have more rows than there are tokens: the last rows represent none.
+  // Embeddings often have more rows than there are tokens; the last rows do not represent tokens.
   const std::int64_t known = std::min<std::int64_t>(tokenizer->vocab_size(), logits.size(-1));
   const auto [probabilities, tokens] = at::softmax(logits[0][-1].narrow(0, 0, known), 0).topk(5);
   for (std::int64_t i = 0; i < 5; ++i) {

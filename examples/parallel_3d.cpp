@@ -63,7 +63,8 @@ void example(int argc, char** argv) {
   const auto pipeline = groups.of(Axis::pp), data = groups.over({Axis::dp_replicate, Axis::dp_shard}),
              tensor = groups.of(Axis::tp);
 
-  // The schedule (which rank computes which stage of which micro-batch when), and where the model is cut.
+  // The schedule (which rank computes which stage of which micro-batch, and when), and the places where the model is
+  // cut.
   namespace schedule = tessera::layout::schedule;
   const schedule::Schedule steps = schedule::make_schedule(
       schedule_name, {.ranks = pipeline.size(), .stages_per_rank = 0, .micro_batches = micro_batches});
@@ -77,13 +78,13 @@ void example(int argc, char** argv) {
     own.push_back(stages[static_cast<std::size_t>(stage)]);
   model->keep_stages(own);
   const tessera::models::WeightSource weights(*model, weights_folder);
-  tessera::models::fill_parameters(*model, &weights);  // nothing of other stages is read
+  tessera::models::fill_parameters(*model, &weights);  // reads nothing that belongs to other stages
 
   std::optional<tessera::TensorParallel> parts;
   if (tensor.size() > 1)
     parts.emplace(*model,
                   tessera::TensorParallelOptions{.group = tensor, .plan = tessera::models::tensor_plan(*model)});
-  const std::string tied = model->tied_parameter();  // embeddings that the last stage needs too
+  const std::string tied = model->tied_parameter();  // the embeddings, if the last stage needs them, too
   const int first = steps.rank_of.front(), last = steps.rank_of.back();
   std::vector<std::string> held;
   if (!tied.empty() && pipeline.rank() == last && first != last) held.push_back(tied);
@@ -109,7 +110,8 @@ void example(int argc, char** argv) {
   for (int step = 0; step < 10; ++step) {
     const at::Tensor ids = rows_of_step(step, std::min<std::int64_t>(model->vocab_size(), 97));
     const std::int64_t rows = rows_per_step / data.size() / micro_batches;
-    TESSERA_CHECK(rows > 0, "8 rows do not divide by ", data.size(), " data-parallel ranks and 4 micro-batches");
+    TESSERA_CHECK(rows > 0, "8 rows cannot be divided evenly among ", data.size(),
+                  " data-parallel ranks and 4 micro-batches");
     for (int i = 0; i < micro_batches; ++i) {
       auto& batch = batches[static_cast<std::size_t>(i)];
       batch.ids = batch.labels = ids.narrow(0, (i * data.size() + data.rank()) * rows, rows).contiguous();
@@ -122,7 +124,7 @@ void example(int argc, char** argv) {
     }
     engine.reduce();
     tessera::parallel::add_tied_gradients(engine, tied, pipeline, first, last);
-    const double norm = engine.clip_grad_norm(1.0);  // over all stages, parts and shards, each counted once
+    const double norm = engine.clip_grad_norm(1.0);  // over all stages, parts and shards; each is counted once
     optimizer.step();
     data.all_reduce(loss).wait();
     pipeline.broadcast(loss, last).wait();
@@ -130,7 +132,7 @@ void example(int argc, char** argv) {
       std::printf("step %d: loss %.6f, gradient norm %.6f (%d ranks)\n", step, loss.item<double>(), norm, world.size());
   }
 
-  // One folder that transformers can open: the first rank of each stage writes its stage's part.
+  // Writes a folder that transformers can open: the first rank of each stage writes its stage's part.
   tessera::train::SaveContents contents{.step = 10,
                                         .form = {.optimizer = false, .full = true},
                                         .folder = folders[1],

@@ -63,7 +63,7 @@ static void example(int argc, char** argv) {
   const tessera::comm::MeshGroups groups(world, tessera::layout::parse_mesh("pp=" + ranks + ",dp=-1", world.size()));
   const auto data = groups.of(Axis::dp_shard);
 
-  at::manual_seed(1);  // the same values on every rank: each keeps its layers
+  at::manual_seed(1);  // all ranks create the same values, and each keeps its layers
   const MyConfig config;
   MyTransformer net(config);
   const auto loss = [](const at::Tensor& logits, const at::Tensor& ids) {
@@ -72,7 +72,7 @@ static void example(int argc, char** argv) {
   auto pipe = tessera::pipeline(*net, layers_of(net),
                                 {.group = groups.of(Axis::pp), .schedule = schedule, .micro_batches = 4, .loss = loss});
   tessera::Sharded engine(*net, {.strategy = strategy, .group = data, .stages = groups.of(Axis::pp)});
-  pipe.attach(engine);  // without other axes: torch::optim on net->parameters(), and no attach
+  pipe.attach(engine);  // without other axes, use torch::optim on net->parameters() and omit attach()
 
   torch::optim::AdamW optimizer(engine.parameters(), 3e-3);
   at::manual_seed(1);

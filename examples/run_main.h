@@ -1,5 +1,6 @@
 #pragma once
-// How every example ends: with 0, or with one line of error and its exit code (2: bad input; 1: a failure at run time).
+// Runs an example. It exits with 0, or prints one line with the error and exits with its code (2: bad input; 1: a
+// failure at run time).
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

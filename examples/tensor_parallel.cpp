@@ -1,6 +1,6 @@
 // A third-party transformer (user_module.h, which is unaware of this library) with its matrices cut over ranks: a plan
-// of six lines defines the cuts, and the loop is an ordinary one. With more ranks than --tp, the rest divide the data
-// and the parts.
+// of six lines defines the cuts, and the loop is an ordinary one. With more ranks than --tp, the remaining ranks divide
+// the data and the parts.
 //
 //   tessera launch --num_processes 2 build/examples/tensor_parallel
 //   tessera launch --num_processes 4 build/examples/tensor_parallel --tp=2 --strategy=full_shard
@@ -45,7 +45,7 @@ static void example(int argc, char** argv) {
   const auto mesh = tessera::layout::parse_mesh("dp=-1,tp=" + ranks, world.size());
   const auto data = tessera::comm::mesh_group(world, mesh, std::vector{Axis::dp_shard});
 
-  at::manual_seed(1);  // the same values on every rank: each keeps its part of them
+  at::manual_seed(1);  // all ranks create the same values, and each keeps its part of them
   const MyConfig config;
   MyTransformer net(config);
   const tessera::TensorParallel parts(
@@ -56,7 +56,7 @@ static void example(int argc, char** argv) {
                       {"down", rowwise},
                       {"token", embedding_rowwise},
                       {"head", colwise_gather_output}}});
-  // Over the other axis: gradients of the parts, or, with full_shard, the parts themselves.
+  // Divides over the other axis: the gradients of the parts or, with full_shard, the parts themselves.
   tessera::Sharded engine(*net, {.strategy = strategy, .group = data, .wrap = tessera::by_class({"MyBlock"})});
 
   torch::optim::AdamW optimizer(engine.parameters(), 3e-3);
@@ -71,7 +71,7 @@ static void example(int argc, char** argv) {
       const at::Tensor loss =
           at::cross_entropy_loss(logits.reshape({-1, config.vocabulary}), ids.narrow(1, 1, 16).reshape({-1}));
       loss.backward();
-      engine.clip_grad_norm(1.0);  // over all parts, each counted once
+      engine.clip_grad_norm(1.0);  // over all parts; each is counted once
       optimizer.step();
       sum += loss.item<double>();
     }

@@ -1,4 +1,4 @@
-// Hugging Face's Trainer around your own module: the flags are TrainingArguments'.
+// Hugging Face's Trainer around your own module: the flags are those of TrainingArguments.
 //
 //   tessera launch --num_processes 2 build/examples/trainer_simple --learning_rate 1e-3 --fsdp "full_shard auto_wrap"
 //   build/examples/trainer_simple --replicas 2        one process, two replicas: nn.DataParallel
@@ -21,7 +21,7 @@ struct SimpleModel : torch::nn::Module {
   torch::nn::Sequential layers{torch::nn::Linear(784, 64), torch::nn::Functional(at::relu), torch::nn::Linear(64, 10)};
 };
 
-/// Stops the training when it is good enough.
+/// Stops the training when the loss is low enough.
 struct StopWhenGood : tessera::TrainerCallback {
   void on_log(const tessera::TrainerState& state, tessera::TrainerControl& control,
               const tessera::Metrics& logs) override {

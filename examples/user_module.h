@@ -1,6 +1,6 @@
 #pragma once
-// A third-party model: a small transformer of torch::nn only, unaware of ranks, shards and this library. The examples
-// train it in parallel without changing a line of it.
+// A third-party model: a small transformer that uses only torch::nn and is unaware of ranks, shards and this library.
+// The examples train it in parallel without changing a single line.
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/modulelist.h>

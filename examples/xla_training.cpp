@@ -1,6 +1,6 @@
-// Training compiled by XLA, of the module of user_module.h as it is: on a TPU with TPU_LIBRARY_PATH=.../libtpu.so, on
-// virtual devices of the CPU with a PJRT plug-in of XLA's CPU backend (docs/tpu.md). Parameters, gradients and the
-// optimizer's states are divided over the devices.
+// Trains the unmodified module of user_module.h with steps compiled by XLA: on a TPU with
+// TPU_LIBRARY_PATH=.../libtpu.so, or on virtual CPU devices with a PJRT plug-in of XLA's CPU backend (docs/tpu.md).
+// Parameters, gradients and the optimizer's states are divided over the devices.
 //
 //   TESSERA_PJRT_PLUGIN=.../pjrt_c_api_cpu_plugin.so build/examples/xla_training 4
 
@@ -17,7 +17,7 @@
 
 namespace xla = tessera::xla;
 
-/// Rows in which every token is the one before it plus the row's step.
+/// Rows in which every token is the previous one plus the row's step.
 static xla::CompiledStep::MicroBatch counting(const MyConfig& config) {
   const at::Tensor first = at::randint(config.vocabulary, {8, 1}, at::kLong),
                    step = at::randint(1, 4, {8, 1}, at::kLong);
@@ -27,7 +27,7 @@ static xla::CompiledStep::MicroBatch counting(const MyConfig& config) {
 
 static void example(int argc, char** argv) {
   xla::DeviceRequest request;
-  if (argc > 1) request.count = std::stoi(argv[1]);  // virtual ones; a TPU has as many as it has
+  if (argc > 1) request.count = std::stoi(argv[1]);  // number of virtual devices; a TPU's number is fixed
   const auto devices = xla::open_devices(request);
   std::printf("%s\n", devices->describe().c_str());
   at::manual_seed(0);
@@ -44,18 +44,19 @@ static void example(int argc, char** argv) {
   };
   const auto step = devices->compile(*model, loss, options);
 
-  const double share = 1.0 / devices->count();  // every device has a micro-batch of its own
+  const double share = 1.0 / devices->count();  // every device computes its own micro-batch
   for (int i = 1; i <= 60; ++i) {
     std::vector<xla::CompiledStep::MicroBatch> batches;
     for (int d = 0; d < devices->count(); ++d) batches.push_back(counting(config));
     const double mean = step->accumulate(batches) * share;
     const double norm = step->gradient_norm() * share;
-    step->update(/*learning_rate=*/5e-3, share * std::min(1.0, 1.0 / (norm + 1e-6)));  // clipped to a norm of 1
+    // clips the gradient to a norm of 1
+    step->update(/*learning_rate=*/5e-3, share * std::min(1.0, 1.0 / (norm + 1e-6)));
     if (i % 10 == 0) std::printf("step %d: loss %.4f, gradient norm %.3f\n", i, mean, norm);
   }
   std::printf("bytes of parameters, gradients and states on each device: %lld\n",
               static_cast<long long>(step->memory().states));
-  step->write_back();  // the module has what was trained: saved, evaluated, resumed as any other
+  step->write_back();  // the module now holds the trained weights and can be saved, evaluated or resumed like any other
   std::printf("on the CPU: loss %.4f\n", loss(counting(config).tensors).item<double>());
 }
 

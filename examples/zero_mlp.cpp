@@ -43,7 +43,8 @@ static void example(int argc, char** argv) {
     for (int i = 0; i < batches; ++i) {
       zero.zero_grad();
       for (int micro = 0; micro < micro_batches; ++micro) {
-        // Only the last one's backward communicates (with ZeRO-1 and DDP; other strategies accumulate in their shards).
+        // Only the backward of the last micro-batch communicates (with ZeRO-1 and DDP; other strategies accumulate in
+        // their shards).
         std::optional<tessera::Sharded::NoSync> pause;
         if (micro + 1 < micro_batches) pause.emplace(zero);
         const at::Tensor target = at::randint(8, {16}, at::kLong);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The text of an error, for tests of what it says.
+/// The text of an error, for tests that check it.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace tessera::testing {
 
-/// What the `Thrown` that `act` throws says; "" when it throws nothing. Other exceptions pass.
+/// Returns the message of the `Thrown` that `act` throws; "" if it throws nothing. Other exceptions propagate.
 template <class Thrown = InputError, class Act>
 std::string error_of(Act&& act) {
   try {

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Whether work grows in proportion to its input, without a word about seconds: the same work on an input and on one
-/// eight times as large, by the time that this process has on a processor. In proportion is 8 times, with the square
-/// 64 times; the limit lies between them, so that caches, pages and sanitizers do not matter.
+/// Tests that work grows linearly with its input, without a limit in seconds: compares the CPU time of the same work on
+/// an input and on one eight times as large. Linear work takes 8 times as long, quadratic work 64 times; the limit is
+/// in between, so that caches, pages and sanitizers do not matter.
 ///
 ///   EXPECT_LE(growth([&] { parse(small); }, [&] { parse(eight_times_small); }), linear_growth);
 
@@ -12,13 +12,13 @@
 
 namespace tessera::testing {
 
-/// The most that an input eight times as large may cost, times the cost of the small one: in proportion, or with the
-/// square.
+/// Largest allowed ratio of the cost of an input eight times as large to that of the small one: for linear and for
+/// quadratic work.
 inline constexpr double linear_growth = 24, square_growth = 192;
 
-/// How many times as much as `small` costs `large`: the least of several interleaved rounds each, as few as show that
-/// it is no more than `most`. What takes less than 0.2 ms is taken to need that much: there, pages that the
-/// kernel hands out for the first time weigh more than the work.
+/// Returns the cost of `large` divided by that of `small`. Each cost is the minimum over interleaved rounds, which end
+/// as soon as the ratio is at most `most`. A cost of `small` below 0.2 ms counts as 0.2 ms, because first-touch page
+/// faults would outweigh such short work.
 template <class Small, class Large>
 double growth(const Small& small, const Large& large, double most = linear_growth) {
   const auto cost = [](const auto& work) {

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A test program that includes this, in any of its files, runs in a new, empty folder, with empty caches: what lies in
-/// the checkout or in the folder that it was started in, under a name that a test gives to the product ("out",
-/// "gpt2-tiny"), changes nothing, and programs that run at the same time do not share what they write.
+/// A test program that includes this header in any of its files runs in a new, empty folder with empty caches. Files in
+/// the checkout or in the folder where it was started cannot affect it, even if a test passes their names ("out",
+/// "gpt2-tiny") to the product, and programs that run at the same time do not share their output.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 
 namespace tessera::testing {
 
-/// As long as it lives, this process is in a new, empty folder.
+/// During its lifetime this process works in a new, empty folder.
 class InEmptyFolder {
  public:
   InEmptyFolder() : former_(absolute_path(".")) { EXPECT_EQ(::chdir(folder_.path().c_str()), 0); }
@@ -47,7 +47,7 @@ class OwnFolder final : public ::testing::Environment {
   std::optional<TemporaryFolder> caches_;
 };
 
-/// GoogleTest owns it. One of a program, however many of its files include this.
+/// Owned by GoogleTest. A program has only one, however many of its files include this header.
 inline ::testing::Environment* const own_folder = ::testing::AddGlobalTestEnvironment(new OwnFolder);
 
 }  // namespace tessera::testing

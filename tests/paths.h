@@ -1,5 +1,5 @@
-// Where the tests find the source tree and the build folder. They are values of one generated file
-// (tests/CMakeLists.txt) and no macros of every unit, so that the compiler cache serves a clone in another folder.
+// Locations of the source tree and the build folder. The paths are in one generated file (tests/CMakeLists.txt)
+// instead of macros of every unit, so that the compiler cache also works for a clone in a different folder.
 #pragma once
 
 #include <string>

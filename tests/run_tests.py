@@ -15,7 +15,7 @@ passed, N failed" (and ", N skipped"); the exit status is 0 only when nothing fa
 """
 import sys
 
-sys.dont_write_bytecode = True  # a run of the tests leaves nothing in the checkout
+sys.dont_write_bytecode = True  # a test run leaves no files in the checkout
 import argparse, glob, json, os, re, shutil, signal, subprocess, tempfile, time
 import test_pieces
 from test_pieces import HERE, Ended, Listing, Piece, Program
@@ -24,15 +24,15 @@ MAX_FLAKY = 3     # tests that may fail once and pass alone: of one program, to 
 MAX_HUNG = 3      # pieces of a program that may hang; then the rest of it is given up, and CI ends within its budget
 SLOWEST = 20      # tests that are named at the end
 TURN = 0.02       # seconds between two looks at what runs
-TERMINAL, LOG = 0.5, 9  # seconds between two lines of progress, there and there
+TERMINAL, LOG = 0.5, 9  # seconds between two lines of progress on a terminal and in a log
 
-# Property tests draw the same cases in every run, so that a change is judged by what it changed. RC_PARAMS=seed=N draws
-# others.
+# Property tests draw the same cases in every run, so that a failure is due to the change under test. RC_PARAMS=seed=N
+# draws different ones.
 os.environ.setdefault("RC_PARAMS", "seed=20261121")
 
-# Threads that wait for each other sleep soon, sooner than in the program `tessera`: spinning, they take the cores from
-# what they wait for, as there are more pieces and ranks than cores. With its 2000 turns tests of threads compute twice
-# as long.
+# Waiting threads go to sleep earlier than in the program `tessera`. There are more pieces and ranks than cores, so a
+# spinning thread takes a core from the thread that it waits for. With the program's 2000 turns, tests of threads use
+# twice as much CPU time.
 os.environ.setdefault("GOMP_SPINCOUNT", "100")
 
 
@@ -46,8 +46,8 @@ class Running:
         self.report, self.output = os.path.join(self.base, "report.json"), os.path.join(self.base, "output")
         folder = os.path.join(self.base, "work")
         os.makedirs(folder, exist_ok=True)
-        with open(self.output, "ab") as output:  # a file: whoever outlives the piece would keep a pipe open
-            # A session of its own, so that all of it can be ended.
+        with open(self.output, "ab") as output:  # a file: a process that outlives the piece would keep a pipe open
+            # In its own session, so that all of its processes can be killed.
             self.process = subprocess.Popen(piece.command(self.report), cwd=folder,
                                             env={**os.environ, **piece.environment(), "PWD": folder},
                                             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
@@ -58,7 +58,7 @@ class Running:
 
     def over(self):
         """Whether it has ended, or must be."""
-        # It is not waited for yet: until then nobody else gets its number, which end() needs.
+        # Does not reap the process, so that its pid, which end() needs, is not reused.
         if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return True
         self.timed_out = self.seconds() > self.piece.limit()
@@ -81,7 +81,7 @@ class Running:
     def end(self):
         kill_session(self.process.pid)
         _, status, usage = os.wait4(self.process.pid, 0)
-        self.process.returncode = os.waitstatus_to_exitcode(status)  # Popen must not wait for it
+        self.process.returncode = os.waitstatus_to_exitcode(status)  # Popen must not wait for the process
         ended = Ended(self.process.returncode, self.timed_out, text_of(self.output), text_of(self.report),
                       usage.ru_utime + usage.ru_stime, self.seconds())
         shutil.rmtree(self.base, ignore_errors=True)
@@ -152,7 +152,7 @@ class Pool:
 
 
 def interrupt(*_):
-    Pool.interrupted = True  # and no exception here: a process that was just started would be forgotten
+    Pool.interrupted = True  # raises nothing: a process that was just started would be lost
 
 
 class Progress:
@@ -162,7 +162,7 @@ class Progress:
     def __init__(self, what, total):
         self.what, self.total, self.done = what, total, 0
         self.begin = self.shown = time.monotonic()
-        self.estimated = self.took = 30  # seconds of the pieces that ended: so much is believed before the first one
+        self.estimated = self.took = 30  # seconds of the pieces that ended; assumed before the first one ends
         self.terminal = sys.stdout.isatty()
 
     def count(self, piece, ended):
@@ -213,7 +213,7 @@ class Account:
         self.program, self.open, self.hung = program, 0, 0  # pieces
         self.passed = self.failed = self.skipped = 0
         self.cpu = self.wall = 0.0
-        self.seconds, self.failures = {}, {}  # of tests; of those that may be run again: what was said
+        self.seconds, self.failures = {}, {}  # by test; output of the tests that may be rerun
         self.reasons, self.broken = [], []
 
     def add(self, result, ended):
@@ -295,7 +295,7 @@ def remember_durations(accounts):
         try:
             with tempfile.NamedTemporaryFile("w", dir=os.path.join(build, "tests"), delete=False) as file:
                 json.dump(known, file, indent=1, sort_keys=True)
-            os.replace(file.name, durations_file(build))  # at once: two runs may end together
+            os.replace(file.name, durations_file(build))  # atomic: two runs may end at the same time
         except OSError as error:
             print(f"the durations are not remembered: {error}")
 
@@ -428,7 +428,7 @@ def main():
     args = arguments()
     begin = time.monotonic()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup stays what it is
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # keeps nohup's setting
             signal.signal(number, interrupt)
     Progress.hidden = args.list
     only = set(filter(None, args.only.split(",")))

@@ -15,7 +15,7 @@
 
 namespace tessera::testing {
 
-/// A file system of its own, of 4 MiB. Needs root.
+/// A separate file system of 4 MiB. Needs root.
 class SmallDisk {
  public:
   SmallDisk() : mounted_(::mount("tmpfs", folder_.path().c_str(), "tmpfs", 0, "size=4m") == 0) {}
@@ -24,7 +24,7 @@ class SmallDisk {
   }
   bool mounted() const { return mounted_; }
   std::string path(const std::string& name) const { return path_join(folder_.path(), name); }
-  /// To the last byte but `left` of them (in blocks of 4 KiB), until free_space().
+  /// Fills the disk except for `left` bytes (in blocks of 4 KiB), until free_space().
   void fill(int left = 0) const {
     const int fd = ::open(path("ballast").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     ASSERT_GE(fd, 0);

@@ -12,23 +12,23 @@ LONG_SUITE = 30    # a suite of more estimated seconds is cut
 MOST_TESTS = 800   # of a piece: their names are one argument, and Linux takes 128 KiB
 START = 0.5        # seconds until a program runs its first test
 PER_TEST = 0.3     # of a test that never ran, of a program of which none did ...
-SECONDS = {"distributed_tests": 2.0, "tool_tests": 2.5}  # ... unless it is one of these
+SECONDS = {"distributed_tests": 2.0, "tool_tests": 2.5}  # ... unless it is listed here
 PER_SCRIPT = 15
 LIMIT, SCRIPT_LIMIT = 900, 900  # seconds until a piece counts as hung; more for those that are estimated to be long
 STRETCH = 20                    # times their estimate: the machine may be slower, or busier, than last time
 
 SHOWN = 20000  # characters of a failing piece's output to show
 
-ALONE = 10**6  # cores: all there are
-# How many cores a piece occupies, if not one: of a program, a suite of it ("tool_tests Watch") or a script, as --list
-# names them. It belongs here if it measures time, or keeps several ranks busy.
+ALONE = 10**6  # cores: all of them
+# Number of cores that a piece occupies, if not one. Keys are a program, one of its suites ("tool_tests Watch") or a
+# script, as --list names them. List pieces that measure time or keep several ranks busy.
 CORES = {
-    "distributed_tests ShmFailures": ALONE,  # it compares all of /dev/shm before and after
+    "distributed_tests ShmFailures": ALONE,  # compares all of /dev/shm before and after
 }
 
-LIST = "--gtest_list_" + "tests"  # in two parts: a word that ends so is a program's name (tests/structure)
-# Programs whose tests fork many ranks. The loader finds their functions at the start (a tenth of a second): otherwise
-# every rank looks for the same ones again, a tenth of all that it computes.
+LIST = "--gtest_list_" + "tests"  # split: tests/structure would take the word for a program's name
+# Programs whose tests fork many ranks. The loader resolves their functions at the start (a tenth of a second);
+# otherwise every rank would resolve them again, which takes a tenth of its CPU time.
 FORKING = {"distributed_tests", "sharding_tests"}
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -72,7 +72,7 @@ class Piece:
 class Listing:
     """The piece that asks a program for the names of its tests."""
     program: Program
-    wanted: str  # a filter, "" for GTEST_FILTER of the environment
+    wanted: str  # a filter; "": GTEST_FILTER of the environment
     tests: tuple = ()
     estimate: float = START
     cores: int = 1
@@ -150,7 +150,7 @@ class Ended:
     code: int  # negative: the signal
     timed_out: bool
     text: str
-    report: str  # GoogleTest's JSON, "" if there is none
+    report: str  # GoogleTest's JSON; "" if there is none
     cpu: float
     wall: float
 
@@ -163,7 +163,7 @@ class Ended:
 @dataclass
 class Result:
     """What a piece says about its tests. Each of them is in `seconds`, in `lost` or in `unrun`."""
-    seconds: dict = field(default_factory=dict)  # of the tests that ended, also those below
+    seconds: dict = field(default_factory=dict)  # by test that ended, including those below
     failed: list = field(default_factory=list)
     skipped: list = field(default_factory=list)
     lost: list = field(default_factory=list)     # with them the program crashed: failures that nobody repeats
@@ -181,11 +181,11 @@ def result_of(piece, ended):
     result = from_report(piece, ended) or from_output(piece, ended)
     result.reasons += [f"{place}: {why}" for place, why in re.findall(r"^(\S+:\d+): Skipped\n(.*)$", ended.text, re.M)]
     result.text = without_passed(ended.text)
-    # What a failure says is said once more where a long output has buried it.
+    # Repeats a failure's text if a long output has buried it.
     said = result.text[-SHOWN // 2:]
     result.text += "".join(f"\n{name}: {text[:2000]}" for name, text in result.messages
                            if text.split("\n", 1)[-1] not in said)
-    if ended.code and not (result.failed or result.lost or result.broken):  # at its end, or a sanitizer spoke then
+    if ended.code and not (result.failed or result.lost or result.broken):  # at exit, or reported by a sanitizer
         result.broken.append(f"all tests passed, but the program ended with {ended.words()}")
     return result
 
@@ -255,11 +255,11 @@ def from_output(piece, ended):
     behind = [name for name in waiting if name.startswith(begun + ".")]
     if running:
         result.lost, result.causes = [running], [f"{running}: {died}"]
-    elif behind:  # in what the suite sets up
+    elif behind:  # in the suite's set-up
         result.lost, result.causes = behind, [f"{begun}, {len(behind)} tests of it were not run: {died}"]
     elif not result.seconds:  # the same would happen again
         result.lost, result.causes = list(waiting), [f"{len(waiting)} tests were not run: {died}"]
-    elif waiting or result.failed or not ended.code:  # behind the last test of a suite
+    elif waiting or result.failed or not ended.code:  # after the last test of a suite
         result.broken = [f"{begun}: {died}" if begun else died]
     result.unrun = [name for name in waiting if name not in result.lost]
     return result

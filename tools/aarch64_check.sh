@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build-aarch64}
 names=${2:-base,config,corpus,format,fuzz,image,kernels,launch,layout,plan,storage,structure,text}
-# Not meaningful for an emulated process: its speed, its processor time in /proc, and the stacks of its threads.
+# These tests are skipped: an emulated process has no meaningful speed, processor time in /proc, or thread stacks.
 not_here=(Stages.LargeModelsAreCutForRanksQuickly ProcStatus.ABusyThreadCounts
           Watch.ARankThatComputesForEverIsNamedWithStacks)
 export GTEST_FILTER=-$(IFS=:; echo "${not_here[*]}")

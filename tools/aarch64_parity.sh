@@ -1,7 +1,8 @@
 #!/bin/bash
-# Ten training steps of a tiny GPT-2 on this x86-64 machine and, emulated, on 64-bit ARM: every loss must agree within
-# 1e-6. First cross-compiles the whole library against LibTorch's aarch64 wheel (0.42 GB; ten minutes of processor
-# time), so it is run by hand: tools/aarch64_parity.sh [BUILD] [--num_processes N]   (BUILD: of x86-64)
+# Runs ten training steps of a tiny GPT-2 on this x86-64 machine and, emulated, on 64-bit ARM: every loss must agree
+# within 1e-6. First cross-compiles the whole library against LibTorch's aarch64 wheel (0.42 GB; ten minutes of
+# processor
+# time), so it must be started manually: tools/aarch64_parity.sh [BUILD] [--num_processes N]   (BUILD: of x86-64)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build; [ "${1:-}" = "" ] || [ "${1#--}" != "$1" ] || { build=$1; shift; }
@@ -20,7 +21,7 @@ arguments=(train --config_name "$out/model" --tokenizer_name byte --train_file "
            --threads_per_process 1 "$@")
 "$build/tessera" "${arguments[@]}" --output_dir "$out/x86_64" > "$out/x86_64.log" 2>&1 ||
   { cat "$out/x86_64.log"; exit 1; }
-# A processor without SVE, because the emulator is slow on its longer vectors.
+# A processor without SVE, because the emulator is slow with SVE's longer vectors.
 QEMU_CPU=cortex-a72 tools/aarch64_run.sh build-aarch64-torch/tessera "${arguments[@]}" --output_dir "$out/aarch64" \
   > "$out/aarch64.log" 2>&1 || { cat "$out/aarch64.log"; exit 1; }
 python3 - "$out" << 'PYTHON'

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs a command with support for programs for 64-bit ARM: under qemu-user, registered with the kernel for this command
+# Runs a command with support for programs for 64-bit ARM. qemu-user is registered with the kernel for this command
 # alone (binfmt_misc of a user namespace, Linux 6.7), so that programs that start themselves again, as `tessera train`
 # and the tests do, work too. The machine itself is not changed.
 #

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Configures and builds with a progress display, `[123/440, 61 s, about 157 s left]`: on one line of a terminal; in a
-# log, a line for every 25th step and at least every ten seconds. Compiler output is always shown, CMake's only
+# Configures and builds with a progress display, `[123/440, 61 s, about 157 s left]`: a single line on a terminal; in a
+# log, a line for every 25th step and at least every ten seconds. Compiler output is always shown, CMake's output only
 # when it fails.
 #
 #   tools/build.sh PRESET FOLDER [-DNAME=VALUE ...] [TARGET ...]       environment: JOBS
@@ -23,8 +23,8 @@ show() {  # STEP: "[61/440] Building ...", with the elapsed time and an estimate
   printf "$line" "[${BASH_REMATCH[1]}/${BASH_REMATCH[2]}, $now s$left] ${BASH_REMATCH[3]}"
   shown_at=$SECONDS last=
 }
-# In a log, a step that is not shown is kept in `last`: it is shown after all when a line follows that is not a step,
-# so that a warning appears below its step. Ninja's exit status is that of the pipeline (pipefail).
+# In a log, a step that is not shown is kept in `last`. It is shown after all if the next line is not a step, so that a
+# warning appears below its step. Ninja's exit status is that of the pipeline (pipefail).
 begun=$SECONDS every=25 clear= line='%s\n'
 [ ! -t 1 ] || every=1 clear=$'\r\033[K' line='\r\033[K%.110s'
 "${ninja[@]}" 2>&1 | {
@@ -33,7 +33,7 @@ begun=$SECONDS every=25 clear= line='%s\n'
     status=0
     IFS= read -r -t 8 text || status=$?
     text=$held$text held=
-    if [ $status -gt 128 ]; then  # nothing in eight seconds: a step takes long
+    if [ $status -gt 128 ]; then  # no output for eight seconds: a step takes long
       held=$text
       show "$current"
       continue

@@ -8,13 +8,13 @@ export CCACHE_DISABLE=1
 work=$(mktemp -d "${TMPDIR:-/tmp}/tessera-build-times.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-cpu_seconds() {  # COMMAND...: its user and system time, children included
+cpu_seconds() {  # COMMAND...: its user and system time, including that of its children
   { TIMEFORMAT='%U %S'; time "$@" > "$work/log" 2>&1; } 2> "$work/time" || { cat "$work/log"; exit 1; }
   awk '{ print $1 + $2 }' "$work/time"
 }
 measure() {  # TITLE COMMAND...
   local spent
-  spent=$(cpu_seconds "${@:2}")  # its failure ends the script, since it is a command of its own
+  spent=$(cpu_seconds "${@:2}")  # a failure ends the script because the assignment is a separate command
   printf '%-52s %8.1f CPU-s\n' "$1" "$spent"
 }
 
@@ -29,7 +29,8 @@ echo "heaviest units:"
 sort -rn "$work/all/unit_seconds.txt" | head -12 | awk '{ printf "  %7.1f  %s\n", $1, $2 }'
 bash tests/scripts/unit_seconds.sh "$work/all"
 
-# An edit that really changes the object: one line at the end of a file, in a layer with modules, with tensors, without.
+# An edit that really changes the object: one line at the end of a file, in a layer with modules, one with tensors, and
+# one without tensors.
 for file in tessera/train/loop/trainer.cpp tessera/comm/group.cpp tessera/config/core/fields.cpp; do
   cp -p "$file" "$work/saved"
   echo "namespace tessera { int build_times_probe_$(basename "$file" .cpp)() { return 1; } }" >> "$file"

@@ -11,7 +11,7 @@ import argparse, glob, os, re, shutil, tempfile
 import wheel
 
 TORCH_LIBRARIES = ("libtorch_cpu.so", "libc10.so", "libgomp.so.1")
-CUDA_LIBRARIES = ("libcudart.so.13", "libcupti.so.13")  # what libtorch_cpu.so is linked to
+CUDA_LIBRARIES = ("libcudart.so.13", "libcupti.so.13")  # CUDA libraries that libtorch_cpu.so is linked to
 RUN_PATHS = {"lib": "$ORIGIN:$ORIGIN/../torch/lib", "bin": "$ORIGIN/../lib"}
 CONTROL = """Package: tessera
 Version: {version}
@@ -46,7 +46,7 @@ def make(build, torch, output):
         os.chmod(stage, 0o755)
         prefix = os.path.join(stage, "opt", "tessera")
         wheel.output_of("cmake", "--install", build, "--prefix", prefix, "--strip")
-        for name in ("libtessera_cuda.so", "libtessera_arrow.so"):  # without CUDA's and Arrow's libraries of no use
+        for name in ("libtessera_cuda.so", "libtessera_arrow.so"):  # of no use without CUDA's and Arrow's libraries
             if os.path.exists(os.path.join(prefix, "lib", name)):
                 os.remove(os.path.join(prefix, "lib", name))
         for path in wheel.libraries(os.path.join(prefix, "lib")) + [os.path.join(prefix, "bin", "tessera")]:

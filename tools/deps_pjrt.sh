@@ -1,6 +1,6 @@
 #!/bin/bash
 # Installs the PJRT plug-in of XLA's CPU backend, on which the tests of --device xla run: 63 MB from PyPI, unpacked into
-# .deps/pjrt. Tessera does not need it otherwise: for training on TPUs install libtpu.
+# .deps/pjrt. No other part of Tessera needs it; to train on TPUs, install libtpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 plugin=lammps-jax-pjrt-cpu==0.11.2

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Installs what the tests of the Python modules (tests/scripts/python_backend.sh) import beside LibTorch's wheel: what
-# torch's own Python needs, 27 MB from PyPI by hash, into .deps/python. Nothing of Tessera needs it otherwise.
+# Installs what the tests of the Python modules (tests/scripts/python_backend.sh) import in addition to LibTorch's
+# wheel: the packages that torch's own Python code needs, 27 MB from PyPI by hash, into .deps/python. No other part of
+# Tessera needs them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=${TESSERA_DEPS:-.deps}/python

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds each example of an installation on its own: copies its folder elsewhere, configures it with nothing but
-# -DCMAKE_PREFIX_PATH, builds it, and runs it like the comment at its top, on two processes if it trains.
+# -DCMAKE_PREFIX_PATH, builds it, and runs it as the comment at its top shows, on two processes if it trains.
 #   tools/examples_outside.sh PREFIX [NAME ...]      default: all; one after another, each compiled with JOBS jobs
 set -euo pipefail
 prefix=$(realpath "$1"); shift

@@ -34,7 +34,7 @@ MIXTRAL = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vo
            "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": False}
 SMALL = "n_layer=2,n_embd=64,n_head=4,n_positions=128,vocab_size=257,bos_token_id=256,eos_token_id=256," + GPT2
 
-# A GPT-2 of plain PyTorch modules, as its users would write it. Prints tokens per second.
+# A GPT-2 of plain PyTorch modules, as PyTorch users would write it. Prints tokens per second.
 PEER = r'''
 import sys, time, torch, torch.nn as nn, torch.nn.functional as F
 rows, length, layers, width, heads, steps = map(int, sys.argv[1:])
@@ -101,7 +101,7 @@ class Check:
 
     def item(self, name, limit, function):
         began = time.monotonic()
-        limit *= 10 if self.options.tiny else 1  # --tiny runs on a processor, which may be busy
+        limit *= 10 if self.options.tiny else 1  # --tiny runs on the CPU, which may be busy
         if began - self.begin > self.options.seconds:
             line = {"item": name, "ok": None, "why": "no time left"}
         else:
@@ -109,7 +109,7 @@ class Check:
                 line = {"item": name, "ok": True, **(function(limit) or {})}
             except Skipped as why:
                 line = {"item": name, "ok": None, "why": str(why)}
-            except Exception as error:  # one failing item does not end the session
+            except Exception as error:  # a failing item does not end the session
                 line = {"item": name, "ok": False, "why": str(error)[-600:]}
         line["seconds"] = round(time.monotonic() - began, 1)
         self.lines.append(line)
@@ -172,7 +172,7 @@ class Check:
         cpu = self.train("losses cpu", limit / 2, "cpu", *settings, ranks=ranks)
         cuda = self.train("losses cuda", limit / 2, "cuda", *settings, *more, ranks=ranks)
         worst = max(abs(float(a["loss"]) - float(b["loss"])) / float(a["loss"]) for a, b in zip(cpu, cuda, strict=True))
-        if not worst <= bound:  # also true for NaN
+        if not worst <= bound:  # this condition is also true for NaN
             raise RuntimeError(f"losses differ by {worst:.2g}, more than {bound}")
         return {"worst_relative_difference": worst}
 

@@ -15,10 +15,10 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Libraries of LibTorch and CUDA, and libraries of every Linux with glibc 2.36 or later.
+# Not packed: libraries of LibTorch and CUDA, and libraries that every Linux with glibc 2.36 or later has.
 OTHERS = re.compile(r"lib(torch|c10|shm|caffe2|cu|nv|nccl|gomp|arrow|parquet)|ld-linux|linux-vdso|"
                     r"lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+)\.so")
-MOST_MB = 31  # it is carried to the machine
+MOST_MB = 30  # the pack has to be copied to the machine
 
 
 def libraries_of(path):
@@ -34,7 +34,7 @@ def main():
     parser.add_argument("pack")
     parser.add_argument("--double", action="store_true")
     options = parser.parse_args()
-    options.build = os.path.abspath(options.build)  # the run paths of existing files are absolute
+    options.build = os.path.abspath(options.build)  # absolute, like the run paths of existing files
     plugin = os.path.join(options.build, "double" if options.double else "", "libtessera_cuda.so")
     if not os.path.exists(plugin):
         sys.exit(f"gpu_pack: {plugin} was not built; configure with -DTESSERA_CUDA=ON")
@@ -52,7 +52,7 @@ def main():
     for path in programs:
         shutil.copy(path, options.pack)
         subprocess.run(["strip", os.path.join(options.pack, os.path.basename(path))], check=True)
-    shutil.move(os.path.join(lib, "libtessera_tool.so"), options.pack)  # the program looks for it in its own folder
+    shutil.move(os.path.join(lib, "libtessera_tool.so"), options.pack)  # the program searches its own folder for it
     shutil.copytree(os.path.join(HERE, "tests/fixtures/llama"), os.path.join(options.pack, "tests/fixtures/llama"),
                     ignore=shutil.ignore_patterns("expected*"))
     shutil.copy(os.path.join(HERE, "tools/gpu_check.py"), options.pack)

@@ -46,7 +46,7 @@ def definitions(folder):
             spec = crd["spec"]
             for version in spec["versions"]:
                 schema = version["schema"]["openAPIV3Schema"]
-                # Objects have the API's own metadata, which the definitions do not describe.
+                # Objects also have the API's own metadata, which the definitions do not describe.
                 schema["properties"]["metadata"] = {
                     "type": "object",
                     "properties": {"name": {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"},

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the pictures of docs/parallelism.md: a step of a small Llama on four meshes, drawn from its own timeline.
+# Generates the pictures of docs/parallelism.md: a step of a small Llama on four meshes, drawn from recorded timelines.
 #   tools/mesh_timelines.sh BUILD_FOLDER IMAGE_FOLDER
 set -euo pipefail
 build=$(realpath "$1") images=$(realpath "$2") here=$(dirname "$(realpath "$0")")

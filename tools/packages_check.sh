@@ -15,7 +15,7 @@ if [ ! -e "$tree/.ready" ]; then
     > "$folder/log"
   touch "$tree/.ready"
 fi
-cp /etc/ssl/certs/ca-certificates.crt "$tree/etc/ssl/certs/"  # a network may use its own certificate authorities
+cp /etc/ssl/certs/ca-certificates.crt "$tree/etc/ssl/certs/"  # the network may have certificate authorities of its own
 unset PIP_FIND_LINKS
 export PIP_CERT=/etc/ssl/certs/ca-certificates.crt
 inside() { chroot "$tree" /bin/bash -euc "export LC_ALL=C OMP_NUM_THREADS=1 DEBIAN_FRONTEND=noninteractive; $1"; }

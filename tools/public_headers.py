@@ -21,7 +21,7 @@ import headers  # noqa: E402  (the list of public headers)
 def needs_torch(header, known={}):
     """Whether a header includes LibTorch, directly or through other Tessera headers."""
     if header not in known:
-        known[header] = False  # our headers that include each other end at #pragma once too
+        known[header] = False  # as with #pragma once, headers that include each other end the recursion here
         with open(os.path.join(ROOT, header), encoding="utf-8") as file:
             text = file.read()
         known[header] = bool(re.search(r"^#include <(ATen|c10|torch)/", text, re.M)) or any(

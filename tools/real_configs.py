@@ -37,7 +37,7 @@ from config_meanings import (Recipes, accelerate_meaning, deepspeed_meaning, fil
                              processes_of_mesh, read)
 from shell_lines import UNREAD, command_lines
 
-# Projects (with owners) whose programs use the parser of transformers, TRL or Megatron-LM itself: an unknown key
+# Projects (with owners) whose programs use the parser of transformers, TRL or Megatron-LM itself, so an unknown key
 # there is our fault.
 PARSERS = {"FastChat": "lm-sys", "LLaVA": "haotian-liu", "Qwen": "QwenLM", "stanford_alpaca": "tatsu-lab",
            "transformers": "huggingface", "trl": "huggingface", "alignment-handbook": "huggingface",
@@ -54,9 +54,9 @@ NOT_BUILT = re.compile(r"not built|not implemented|not supported|not available|n
                        r"DeepSeek-V3's")
 UNKNOWN = re.compile(r"unknown (?:flag|argument|key) -*([\w.-]+)|unexpected argument|cannot open '|"
                      r"\d+ more (unknown|arguments)")
-# Configurations that are refused by the originals: by accelerate (a test of that, a key and an environment that it
-# lacks), by Megatron-LM (two flags that exclude each other), and by DeepSpeed, whose fp16 and bf16 accept only their
-# own keys.
+# Configurations that the original programs refuse, too: accelerate (one tests exactly this; the others have a key or an
+# environment that it lacks), Megatron-LM (two flags that exclude each other), and DeepSpeed, whose fp16 and bf16 accept
+# only their own keys.
 REFUSED_THERE = {"Megatron-LM/examples/gpt3/train_gpt3_175b_distributed.sh #1",
                  "accelerate/tests/test_configs/invalid_keys.yaml",
                  "LLM-Tutorial/DPO/accelerate_config.yaml", "ChatLM-mini-Chinese/accelerate_config_gloo.yaml"}
@@ -280,7 +280,7 @@ def item_of(found, root, stand, recipes):
     path, folder = found.path, home(found.path, root)
     if found.kind == "command line":
         words, processes = stand_in(found.words, stand, folder, root), found.processes
-        if short(root) == "Megatron-LM":  # how many hosts there are is left to the caller
+        if short(root) == "Megatron-LM":  # the number of hosts is up to the caller
             needed = processes_of_mesh({word[2:]: value for word, value in zip(words, words[1:])})
             processes = needed * -(-(processes or 1) // needed)
         return Item(["show", "--all", "--format", "json"] + words, words, processes, root)

@@ -49,9 +49,9 @@ def known(name, variables):
     if name in variables:
         return variables[name]
     if name.endswith("]"):
-        return ""  # a list that the text does not make is empty
+        return ""  # a list that the text does not define is empty
     if name == "PROMPT_VERSION":
-        return "v1"  # as LLaVA's comments ask the reader to set
+        return "v1"  # the value that LLaVA's comments tell the reader to set
     return "1" if SET_BY_LAUNCHERS.search(name) else UNREAD
 
 
@@ -80,7 +80,7 @@ def lists(text):
     for name, more, body in re.findall(r"^\s*(\w+)(\+?)=\(\s*\n?(.*?)\n?\s*\)\s*$", text, re.M | re.S):
         before = found.get(name + "[@]", "")
         body = re.sub(r"\s*(#[^\n]*)?\n", " ", body + "\n")
-        # a list that is extended; quotes around a flag with its value remain until the shell splits it
+        # a list that is extended; quotes around a flag and its value remain until the shell splits them
         body = re.sub(r'"?\$\{' + name + LIST + r'\}"?', lambda _: before, body)
         body = re.sub(r'"(--[\w-]+ [^"\s]+|\$\{\w+' + LIST + r'\})"', r"\1", body)
         found[name + "[@]"] = before + " " + body if more else body
@@ -96,7 +96,7 @@ def assignments(text):
                r"(?![(\"'])((?:\$\(\(.*?\)\)(?!\))|\$\[.*?\]|\$\([^()]*\)|`[^`]*`|[^\s;])+))")
     for name, more, quoted, single, bare in re.findall(pattern, text, re.M):
         itself = r"\$\{" + name + r"\}|\$" + name + r"\b"
-        # NAME=${NAME:-word}: the word, unless the caller sets another value
+        # NAME=${NAME:-word}: the word, unless the caller sets a different value
         word = re.sub(r"^\$\{" + name + r":?-[\"']?([^}]*?)[\"']?\}$", r"\1", quoted or single or bare or UNREAD)
         if more or re.match(itself, word):
             longer = found.get(name, "") + " " + re.sub("^(" + itself + ")", "", word)

@@ -85,7 +85,7 @@ def draw(ranks, begin, end, title):
                 axes.setdefault(event["args"]["axis"], {}).setdefault(event["tid"], []).append(event)
         for axis in sorted(axes, reverse=True):
             name = axis
-            for lane in sorted(axes[axis]):  # collectives of one group that overlap
+            for lane in sorted(axes[axis]):  # a group has several lanes if its collectives overlap
                 picture.row(name, axes[axis][lane],
                             lambda e: picture.bar(e, OPERATIONS.get(e["name"], "#777"), e["name"].replace("_", "-")))
                 name = ""

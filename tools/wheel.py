@@ -16,8 +16,7 @@ PLATFORM = "manylinux_2_36_x86_64"  # Debian 12's glibc, on which the wheel is b
 GLIBC = (2, 36)
 TORCH, ARROW = "torch==2.11.0", "pyarrow==26.0.1"  # tools/deps.sh
 # Libraries that every Linux of that platform has (PEP 600), that the wheels we depend on provide, or that only s3://
-# needs: the
-# system's libcurl, which knows the system's certificates.
+# needs (the system's libcurl, which knows the system's certificates).
 ELSEWHERE = re.compile(r"(ld-linux|lib(c|m|gcc_s|stdc\+\+|z|torch\w*|c10\w*|gomp|cudart|arrow|parquet|curl|crypto|"
                        r"tessera\w*)\.so)")
 # Linked into Tessera's libraries; their licences are included.
@@ -107,7 +106,7 @@ def replace_links(lib):
     for path in libraries(lib):
         found = re.search(r"\(SONAME\).*\[(.*)\]", output_of("readelf", "-d", path))
         if found and found.group(1) != os.path.basename(path):
-            os.replace(path, os.path.join(lib, found.group(1)))  # in place of the link of that name
+            os.replace(path, os.path.join(lib, found.group(1)))  # replaces the link of that name
             linker = re.sub(r"\.so\..*", ".so", path)
             os.remove(linker)
             write(linker, f"INPUT({found.group(1)})\n")

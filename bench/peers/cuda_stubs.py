@@ -7,13 +7,13 @@ Needs gcc and binutils.
 """
 import collections, os, re, subprocess, sys, tempfile
 
-NVIDIA = re.compile(r"lib(cu(?!da\.)|nv|nccl)\w*\.so\.\d+")  # libcuda itself belongs to the driver: never replaced
+NVIDIA = re.compile(r"lib(cu(?!da\.)|nv|nccl)\w*\.so\.\d+")  # libcuda belongs to the driver: not replaced
 RETURNS_TEXT = re.compile(r"(Error|Status|Result)?(String|Name)$|GetVersionString$")
 RETURNS_ZERO = re.compile(r"^(__cuda\w+|cudaGetLastError|cudaPeekAtLastError)$")
 BODIES = {"cudaGetDeviceCount": "int cudaGetDeviceCount(int* n) { if (n) *n = 0; return 100; }",
           "cudaStreamIsCapturing": "int cudaStreamIsCapturing(void* s, int* c) { if (c) *c = 0; return 0; }",
           "cudaThreadExchangeStreamCaptureMode": "int cudaThreadExchangeStreamCaptureMode(int* m) { return 0; }"}
-# the library of symbols without a version, by their prefix
+# library -> prefix of its symbols without a version
 PREFIXES = {"libcufile": "cuFile", "libcusparseLt": "cusparseLt", "libnvshmem_host": "nvshmem", "libnccl": "nccl",
             "libcupti": "cupti", "libcurand": "curand", "libcusolver": "cusolver", "libcufft": "cufft"}
 
@@ -30,7 +30,7 @@ def wanted_symbols(users):
             if NVIDIA.match(name):
                 wanted[name]
     for user in users:
-        library_of, library = {}, None  # a version comes from one library
+        library_of, library = {}, None  # each version belongs to one library
         for line in output_of("readelf", "-VW", user).splitlines():
             if file := re.search(r"File: (\S+)", line):
                 library = file[1]

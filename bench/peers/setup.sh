@@ -1,6 +1,6 @@
 #!/bin/bash
-# The environment of the peers: PyTorch's wheel without NVIDIA's 2.1 GB (replaced by cuda_stubs.py, so it is for
-# processors only), transformers and accelerate.
+# Creates the peers' environment: PyTorch's wheel without NVIDIA's 2.1 GB (replaced by cuda_stubs.py, so it works only
+# on CPUs), transformers and accelerate.
 #
 #   bench/peers/setup.sh VENV [WHEELS]      WHEELS: a folder that may contain wheels already
 set -euo pipefail

@@ -162,7 +162,7 @@ def deepspeed(a):
               "steps_per_print": 10**9, "zero_allow_untested_optimizer": True, "gradient_clipping": a.clip,
               "zero_optimization": {"stage": int(a.mode[2]), "overlap_comm": False, "contiguous_gradients": True},
               "bf16": {"enabled": a.dtype == "bf16"}}
-    # torch's own AdamW on ZeRO's flat shards, because DeepSpeed's would be compiled first
+    # uses torch's own AdamW on ZeRO's flat shards, because DeepSpeed's would have to be compiled first
     engine, *_ = ds.initialize(model=model, optimizer=make_optimizer(a, model.parameters()), config=config)
     if a.compile:
         engine.compile()

@@ -1,7 +1,7 @@
 // Rates of CRC-32C and of copying with a checksum, compared with memcpy: the cost of the checksum in a checkpoint's
 // copy into memory.
 //   checksum_rate [MiB]      (default 512: beyond the caches)
-// The best of several passes each, interleaved, on one thread.
+// Each rate is the best of several interleaved passes on one thread.
 
 #include <tessera/format/manifest/crc32c.h>
 

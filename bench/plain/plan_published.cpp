@@ -1,6 +1,6 @@
 /// \file
 /// Prints one line of JSON per row of a table of published runs: the measured and the predicted figures.
-/// bench/plan_published.py makes a report of them.
+/// bench/plan_published.py turns them into a report.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

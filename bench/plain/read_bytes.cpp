@@ -40,7 +40,8 @@ ssize_t read_share(const char* path, long rank, long ranks, bool huge) {
   if (file < 0 || fstat(file, &status) != 0) return -1;
   const off_t begin = status.st_size * rank / ranks, bytes = status.st_size * (rank + 1) / ranks - begin;
   if (lseek(file, begin, SEEK_SET) != begin) return -1;
-  char* memory = fresh_memory(static_cast<size_t>(bytes), huge);  // not freed: the reader of a model keeps it too
+  char* memory = fresh_memory(static_cast<size_t>(bytes), huge);  // not freed, because a program that reads a model
+                                                                  // keeps it, too
   ssize_t done = 0;
   while (memory && done < bytes) {
     const ssize_t n = read(file, memory + done, static_cast<size_t>(bytes - done));

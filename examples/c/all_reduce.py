@@ -30,7 +30,7 @@ count = 1000
 numbers = (ctypes.c_float * count)(*[rank.value + i for i in range(count)])
 work = ctypes.c_uint64()
 call("tessera_all_reduce", group, numbers, numbers, ctypes.c_int64(count), FLOAT32, SUM, None, ctypes.byref(work))
-call("tessera_work_wait", work, ctypes.c_int64(-1), None)  # other things could be done before it
+call("tessera_work_wait", work, ctypes.c_int64(-1), None)  # other work could be done before this
 call("tessera_work_free", work)
 
 expected = [sum(r + i for r in range(size.value)) for i in range(count)]

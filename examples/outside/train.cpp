@@ -26,7 +26,7 @@ int main() try {
   at::manual_seed(1);
   double last = 0;
   for (int step = 0; step < 60; ++step) {
-    const at::Tensor all = at::randn({16, 8});  // every process draws all rows and takes its own
+    const at::Tensor all = at::randn({16, 8});  // every process generates all rows and takes its own
     const at::Tensor x = all.chunk(world.size())[world.rank()];
     sharded.zero_grad();
     const at::Tensor loss = (net.forward(x) - x.sum(1, true).sin()).square().mean();

@@ -8,7 +8,7 @@ Importing this package imports nothing else.
 """
 import os
 
-__version__ = "0.0.0"  # tools/wheel.py writes that of tessera/base/version.h
+__version__ = "0.0.0"  # tools/wheel.py inserts the version from tessera/base/version.h
 cmake_prefix_path = os.path.dirname(os.path.abspath(__file__))
 
 

@@ -15,7 +15,8 @@ UINT8, INT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, BOOL, COM
 SUM, PRODUCT, MIN, MAX, AVERAGE, BAND, BOR, BXOR = range(8)
 ANY_SOURCE = -1
 
-# w: a handle (64 bits), i: int32, l: int64, p: an address, s: text. Functions that end with "!" return a status.
+# w: a handle (64 bits), i: int32, l: int64, p: an address, s: text. Signatures that begin with "!" are those of
+# functions that return a status.
 _TYPES = {"w": ctypes.c_uint64, "i": ctypes.c_int32, "l": ctypes.c_int64, "p": ctypes.c_void_p, "s": ctypes.c_char_p}
 FUNCTIONS = {
     "abi_version": "i:", "version": "s:", "status_name": "s:i", "last_error": "s:",

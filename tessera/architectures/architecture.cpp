@@ -43,7 +43,7 @@ const Architecture* architecture_for(std::string_view model_type, Task task) {
 
 namespace {
 
-/// Depths are like the last block.
+/// Adds the blocks of multi-token prediction, which have the structure of the last block.
 void add_depths(const Value& config, ModelSpec& spec) {
   spec.depths = prediction_depths(config);
   const auto extend = [&](auto& per_layer) {
@@ -70,7 +70,7 @@ void add_mup(const Value& config, ModelSpec& spec) {
                                    : nullptr;
   if (why != nullptr)
     throw InputError(concat(config.at("use_mup").where().str(), ": use_mup is not supported here: ", why,
-                            "; use a GPT-2, Llama, Mistral, Qwen or OPT, or remove it"));
+                            "; use a GPT-2, Llama, Mistral, Qwen or OPT model, or remove use_mup"));
   spec.score_scale = spec.mup->score_scale(spec.head_size);
   spec.multipliers.embedding = spec.mup->embedding;
   spec.multipliers.logits = spec.mup->logits;
@@ -115,7 +115,7 @@ std::int64_t prediction_depths(const Value& config) {
   const bool rotated = positions != nullptr && positions->is_string() && positions->as_string() == "rope";
   if (name == megatron_gpt.model_type && !rotated)
     throw InputError(concat(asked->where().str(), ": mtp_num_layers ", depths,
-                            " with learned positions: multi-token prediction needs rotary ones; use "
+                            " with learned positions: multi-token prediction needs rotary positions; use "
                             "position_embedding_type rope, or remove mtp_num_layers"));
   return depths;
 }

@@ -17,7 +17,7 @@ namespace tessera::architectures {
 /// The training objective of a class of models.
 enum class Task : std::uint8_t { next_token, masked_token, row_class };
 
-/// A class of transformers, and its properties.
+/// A model class of Hugging Face's transformers, and its properties.
 struct Architecture {
   const char* model_type;    ///< config.json's model_type
   const char* architecture;  ///< the class in config.json's architectures
@@ -38,19 +38,19 @@ struct Architecture {
   const char* preset = nullptr;
 };
 
-/// All architectures; the default of a model_type first.
+/// All architectures; the default class of each model_type comes first.
 std::span<const Architecture* const> all_architectures();
 /// Selects by model_type and, if a type has several, by architectures[0] (otherwise the type's first); without
-/// model_type by architectures[0]. Others throw InputError with their position and the list of known types.
+/// model_type by architectures[0]. Throws InputError for unknown ones, with the position and the list of known types.
 const Architecture& architecture_of(const Value& config);
-/// The class of a model_type for a task; nullptr if absent.
+/// The class of a model_type for a task; nullptr if there is no such class.
 const Architecture* architecture_for(std::string_view model_type, Task task);
 
 /// Reads the config.json of any family. Throws InputError like Architecture::read, and for more layers or experts than
 /// any machine could hold.
 ModelSpec read_model(const Value& config);
 
-/// config.json's mtp_num_layers; 0 if absent. DeepSeek-V3's num_nextn_predict_layers does not enable depths:
+/// Returns config.json's mtp_num_layers; 0 if absent. DeepSeek-V3's num_nextn_predict_layers does not enable depths:
 /// transformers ignores those weights, and so does a model here without mtp_num_layers. Throws InputError
 /// "file:line:column: ..." outside [0, 16], for a family without depths, and with learned positions, which Megatron-LM
 /// rejects as well.

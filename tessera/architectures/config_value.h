@@ -19,7 +19,7 @@ std::int64_t positive_or(const Value& json, const char* key, std::int64_t otherw
 double positive_real(const Value& json, const char* key, double otherwise);
 /// In [0, 1).
 double probability(const Value& json, const char* key, double otherwise);
-/// Throws for a given word that is not in `accepted`.
+/// Throws if the word is given but not in `accepted`.
 void refuse_other(const Value& json, const char* key, std::initializer_list<const char*> accepted);
 bool flag(const Value& json, const char* key, bool otherwise);
 /// Throws unless the configuration is a JSON object.

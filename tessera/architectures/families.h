@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The table of families: each file in families/ defines its entries; the order is that of lists in messages.
+/// The table of families: each file in families/ defines its entries; messages list the families in this order.
 
 #include <tessera/architectures/architecture.h>
 

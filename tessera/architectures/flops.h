@@ -24,15 +24,15 @@ double score_width(const ModelSpec& spec, int tp = 1);
 /// matrices.
 double reach_of(const ModelSpec& spec, std::int64_t layer, double row_tokens);
 
-/// A layer's forward pass, per token of a row of `row_tokens`.
+/// FLOP of a layer's forward pass, per token of a row of `row_tokens`.
 layout::schedule::BlockFlops block_flops(const ModelSpec& spec, std::int64_t layer, double row_tokens);
-/// The logits of a token; 0 for BERT, whose head processes few tokens.
+/// FLOP of a token's logits; 0 for BERT, whose head processes few tokens.
 double head_flops(const ModelSpec& spec);
 /// FLOP per token of each piece of a pipeline, in rows of layout::schedule::flops_of_tokens or of the maximum length if
 /// shorter. `depths`: computed depths of multi-token prediction.
 layout::schedule::ChainTimes chain_flops(const ModelSpec& spec, std::int64_t depths, bool halves);
 
-/// The sizes for memory formulas.
+/// Returns the sizes that the memory formulas use.
 layout::DecoderShape shape_of(const ModelSpec& spec);
 
 }  // namespace tessera::architectures

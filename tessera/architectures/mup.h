@@ -5,7 +5,7 @@
 /// the best learning rate of a narrow model then holds for a wide one. As in Megatron-LM
 /// (megatron/core/transformer/transformer_config.py, megatron/core/optimizer/__init__.py, get_mup_config_overrides).
 /// Members of config.json: use_mup, mup_base_hidden_size, mup_embedding_mult, mup_output_mult, mup_base_head_dim,
-/// mup_attn_scale_power. Other programs, including transformers, do not know them.
+/// mup_attn_scale_power. Other programs, including transformers, ignore them.
 
 #include <tessera/base/value.h>
 
@@ -20,9 +20,9 @@ struct Mup {
   double embedding = 1;   ///< factor of the embeddings
   double logits = 1;      ///< factor of the logits; default 1 / m
   double base_head = 1;   ///< scores are multiplied by this
-  double head_power = 1;  ///< and divided by the head size to this power
+  double head_power = 1;  ///< scores are divided by the head size to this power
 
-  double score_scale(std::int64_t head_size) const;  ///< factor of the scores of such heads
+  double score_scale(std::int64_t head_size) const;  ///< factor of the scores of heads of this size
   /// Initial standard deviation of matrices other than embedding and head: std / sqrt(m); of those whose result is
   /// added to the residual stream, twice per block: std / sqrt(2 blocks m).
   double hidden_std(double std) const;

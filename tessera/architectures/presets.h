@@ -11,12 +11,12 @@
 
 namespace tessera::architectures {
 
-/// The complete config.json of "gpt2" and of the small models "TYPE-tiny" (Architecture::preset); nullopt for another
-/// name.
+/// Returns the complete config.json of "gpt2" or of a small model "TYPE-tiny" (Architecture::preset); nullopt for any
+/// other name.
 std::optional<Value> model_preset(const std::string& name);
 /// "gpt2, gpt2-tiny, llama-tiny, ..."
 std::string model_preset_names();
-/// Like model_preset; throws InputError listing the names for another one.
+/// Like model_preset, but throws InputError with the list of names for any other name.
 Value known_preset(const std::string& name);
 
 /// The sizes of a model; 0: the family's default, or none.
@@ -31,7 +31,8 @@ Value config_of(const Sizes& sizes);
 
 /// Names of published models, in the order of families and sizes.
 std::vector<std::string> published_names();
-/// config.json of one of them, limited to sizes; case, '_' and '-' are ignored. nullopt for another name.
+/// Returns the config.json of a published model, limited to sizes; case, '_' and '-' are ignored. nullopt for an
+/// unknown name.
 std::optional<Value> published_config(const std::string& name);
 
 }  // namespace tessera::architectures

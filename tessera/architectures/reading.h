@@ -28,7 +28,7 @@ struct SizeDefaults {
 void read_sizes(const Value& json, ModelSpec& spec, const SizeDefaults& defaults = {});
 /// Reads attention_bias (of q, k, v and o) and mlp_bias.
 void read_biases(const Value& json, ModelSpec& spec);
-/// Throws unless `by` divides `whole`; n and d are their values.
+/// Throws unless `by` divides `whole`; n and d are the values of these keys.
 void check_divides(const Value& json, const char* whole, std::int64_t n, const char* by, std::int64_t d);
 /// Reads the number of layers, at most 65536.
 std::int64_t read_layers(const Value& json, const char* key);
@@ -38,12 +38,13 @@ std::int64_t read_layers(const Value& json, const char* key);
 Activation read_activation(const Value& json, const char* key, Activation otherwise);
 /// Throws unless pretraining_tp is 1: computing matrices slice by slice is not supported.
 void refuse_slices(const Value& json);
-/// Throws if `key` is true; `why` is what is not supported.
+/// Throws if `key` is true; `why` describes what is not supported.
 void refuse_flag(const Value& json, const char* key, const char* why);
 
 /// The window of each layer from `types`, config.json's layer_types: `window` for sliding_attention.
 std::vector<std::int64_t> windows_of(const Value& types, std::int64_t layers, std::int64_t window);
-/// The same from config.json's layer_types if present; otherwise every `period`-th layer sees all, the others `window`.
+/// Like the above with config.json's layer_types if present; otherwise every `period`-th layer sees all tokens and the
+/// others `window`.
 std::vector<std::int64_t> windows_in_turn(const Value& json, std::int64_t layers, std::int64_t window,
                                           std::int64_t period);
 /// Applies sliding_window, if given, to all layers.

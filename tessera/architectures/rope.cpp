@@ -20,7 +20,7 @@ Type rope_type(const Value& rope) {
   if (name == "dynamic") return Type::dynamic;
   if (name == "yarn") return Type::yarn;
   if (name == "llama3") return Type::llama3;
-  if (name == "longrope" || name == "su") return Type::longrope;  // su: Phi-3's original name for it
+  if (name == "longrope" || name == "su") return Type::longrope;  // su: Phi-3's original name for longrope
   throw InputError(concat(v->where().str(), ": rope type \"", name,
                           "\" is not supported; supported: default, linear, dynamic, yarn, llama3, longrope"));
 }
@@ -62,7 +62,7 @@ std::vector<double> longrope_factors(const Value& rope, const char* key, std::in
   return factors;
 }
 
-/// Ding et al. 2024, "LongRoPE".
+/// Reads the parameters of Ding et al. 2024, "LongRoPE".
 void read_longrope(Rope& c, const Value& json, const Value& rope) {
   c.short_factors = longrope_factors(rope, "short_factor", c.dim);
   c.long_factors = longrope_factors(rope, "long_factor", c.dim);

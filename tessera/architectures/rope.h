@@ -18,7 +18,7 @@ struct Rope {
   double theta = 10000;                                                   ///< base of the frequencies
   std::int64_t dim = 0;                     ///< leading elements of each head that are rotated: all D, or fewer
   std::int64_t max_positions = 0;           ///< max_position_embeddings
-  double factor = 1;                        ///< by which sequences are extended
+  double factor = 1;                        ///< factor by which sequences are extended
   std::int64_t original_max_positions = 0;  ///< yarn, llama3, longrope
   double low_freq_factor = 1, high_freq_factor = 4;  ///< llama3
   double beta_fast = 32, beta_slow = 1;              ///< yarn
@@ -38,22 +38,23 @@ struct Rope {
 /// "file:line:column: ..." for an unknown type, a missing or invalid number, partial rotation.
 Rope parse_rope(const Value& json, std::int64_t head_size, std::int64_t max_positions);
 
-/// The same from one object of rope parameters (null: absent), for families that have several, or rotate a part of each
-/// head. `known`: the caller's values: dim (already the rotated part), max_positions, default theta. `json`: the whole
-/// configuration, which may contain original_max_position_embeddings.
+/// Reads one object of rope parameters (null: absent), for families that have several or rotate only a part of each
+/// head. `known`: values that the caller provides: dim (already the rotated part), max_positions, default theta.
+/// `json`: the whole configuration, which may contain original_max_position_embeddings.
 Rope read_rope(const Value& json, const Value* rope, Rope known);
 
 /// Keys and defaults that differ between families.
 struct RopeKeys {
   double theta = 10000;                            ///< default
   double part = 1;                                 ///< default share of each head that is rotated
-  const char* theta_key = "rope_theta";            ///< next to the rope parameters
-  const char* part_key = "partial_rotary_factor";  ///< next to or among them
+  const char* theta_key = "rope_theta";            ///< a member next to the rope parameters
+  const char* part_key = "partial_rotary_factor";  ///< a member next to the rope parameters, or one of them
 };
 /// parse_rope() for a family that rotates a part of each head, or has its own keys or defaults.
 Rope parse_rope(const Value& json, std::int64_t head_size, std::int64_t max_positions, const RopeKeys& keys);
 
-/// Number of elements of a head of `head_size` in the share `part`: even, or an InputError that names `key` at `where`.
+/// Returns the number of elements in the share `part` of a head of `head_size`. Throws InputError, naming `key` at
+/// `where`, if it is odd.
 std::int64_t rotated_numbers(const Value& where, const char* key, double part, std::int64_t head_size);
 
 }  // namespace tessera::architectures

@@ -84,7 +84,7 @@ struct Drops {
   double classifier = 0;                         ///< input of a classifier (BERT)
 };
 
-/// A mixture of experts in place of MLPs, gated if the model's MLPs are (nn/moe/router.h).
+/// A mixture of experts in place of MLPs; the experts are gated if the model's MLPs are (nn/moe/router.h).
 struct Experts {
   enum class Scoring : std::uint8_t { softmax, sigmoid };  ///< how logits become scores
   std::int64_t count = 0, top_k = 0;                       ///< experts per layer; experts per token
@@ -204,7 +204,7 @@ struct ModelSpec {
   std::int64_t position_rows = 0;                 ///< rows of a learned position table; 0: rotary positions
   std::int64_t position_offset = 0;               ///< rows of that table before the first position (OPT)
   std::vector<std::int64_t> windows;              ///< per layer: tokens visible to attention; 0: all. Empty: all
-  std::vector<LayerRope> rotations;               ///< per layer. Empty: all usual
+  std::vector<LayerRope> rotations;               ///< per layer. Empty: LayerRope::usual for all
   Rope rope;                                      ///< rotation of queries and keys
   std::optional<Rope> local_rope;                 ///< rotation of layers with LayerRope::local
   std::vector<bool> sparse;                       ///< per layer: whether it has experts. Empty: none

@@ -15,12 +15,12 @@ class List {
  public:
   explicit List(const ModelSpec& spec) : m_(spec) {}
 
-  /// y = x W + b of torch::nn::Linear, weight [out, in].
+  /// Adds the parameters of a torch::nn::Linear, y = x W + b: weight [out, in].
   void linear(const std::string& name, std::int64_t out, std::int64_t in, bool bias, Part part) {
     add(concat(name, ".weight"), {out, in}, part);
     if (bias) add(concat(name, ".bias"), {out}, part);
   }
-  /// The same with weight [in, out] (GPT-2's Conv1D).
+  /// Adds the same with weight [in, out] (GPT-2's Conv1D).
   void conv(const std::string& name, std::int64_t in, std::int64_t out, Part part) {
     add(concat(name, ".weight"), {in, out}, part);
     add(concat(name, ".bias"), {out}, part);
@@ -169,7 +169,7 @@ void add_llama(List& list, const ModelSpec& m) {
     if (m.norms.after) norm(layer + ".post_feedforward_layernorm");
   };
   for (list.block = 0; list.block < m.layers; ++list.block) block(list.block);
-  for (std::int64_t number = m.layers; number < m.layers + m.depths; ++number) {  // they belong to the end
+  for (std::int64_t number = m.layers; number < m.layers + m.depths; ++number) {  // they belong to the end part
     block(number);
     const std::string layer = concat(model, "layers.", number);
     for (const char* name : {".enorm", ".hnorm", ".shared_head.norm"}) norm(layer + name);

@@ -26,7 +26,7 @@ struct Tensor {
   Part part = Part::mlp;            ///< part of the model
   std::int64_t block = -1;          ///< -1: embeddings; `layers`: the end
   std::int64_t expert = -1;         ///< -1: not in an expert
-  int cut = -1;                     ///< the dimension that tensor parallelism divides; -1: whole on every rank
+  int cut = -1;                     ///< dimension that tensor parallelism divides; -1: whole on every rank
   std::int64_t heads = 0;           ///< > 0: divided by heads; with fewer heads than ranks, ranks share them
   bool trained = true;              ///< false: a buffer, or frozen by the family
   /// > 0: frozen and quantized to this many bytes, whole on every rank; not a parameter

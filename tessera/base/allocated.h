@@ -12,7 +12,7 @@ struct AllocatedMemory {
   std::int64_t now = 0, peak = 0;
 };
 
-/// Reports that an allocator gave a tensor `bytes` bytes; negative: freed them. Two atomic operations; any thread.
+/// Reports that an allocator gave a tensor `bytes` bytes, or freed them if negative. Two atomic operations; any thread.
 void count_allocated(std::int64_t bytes);
 
 /// Totals since the process started. `peak` is the largest `now` after any call of count_allocated().

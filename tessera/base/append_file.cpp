@@ -40,7 +40,7 @@ AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
   return *this;
 }
 
-/// Reopens the file if its path refers to another file or to none.
+/// Reopens the file if its path refers to a different file or does not exist.
 void AppendFile::follow() {
   if (leads_to(path_, fd_)) return;
   struct stat there{};

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A file to which a running program appends records that it can do without: a line of metrics, an event. A full or
-/// failing disk must not end a healthy training run, so records that cannot be written are kept and written before the
-/// next ones.
+/// A file to which a running program appends non-essential records, such as lines of metrics or events. A full or
+/// failing disk must not end a healthy training run, so records that cannot be written are kept in memory and written
+/// before the next ones.
 
 #include <string>
 #include <string_view>

@@ -102,7 +102,7 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes) {
       throw InputError(concat("'", path, "' has ", info.st_size, " bytes; at most ", max_bytes, " are accepted here"));
     bytes.reserve(static_cast<std::size_t>(info.st_size));
   }
-  std::vector<char> buffer(1 << 20);  // the size may change meanwhile, and pipes have none: read to the end
+  std::vector<char> buffer(1 << 20);  // a file may grow while it is read, and pipes have no size: read to the end
   for (;;) {
     const ssize_t n = ::read(fd.get(), buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
@@ -111,6 +111,14 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes) {
     bytes.append(buffer.data(), static_cast<std::size_t>(n));
     if (bytes.size() > max_bytes)
       throw InputError(concat("'", path, "' has more than the ", max_bytes, " bytes accepted here"));
+  }
+}
+
+std::string read_file_or_empty(const std::string& path) {
+  try {
+    return read_file(path);
+  } catch (const InputError&) {
+    return {};
   }
 }
 
@@ -199,7 +207,8 @@ void remove_abandoned_once(const std::string& base, const std::string& prefix) {
   remove_abandoned(base, [&](const std::string& name) {
     if (!name.starts_with(begin) || name.size() < begin.size() + random_part.size() + 2) return false;
     const auto pid = parse_int(name.substr(begin.size(), name.size() - begin.size() - random_part.size() - 1));
-    // A free lock is not proof: another file system may be mounted over the folder.
+    // A free lock does not prove that the owner has exited (another file system may be mounted over the folder), so the
+    // process itself is checked.
     return pid && *pid > 0 && ::kill(static_cast<pid_t>(*pid), 0) != 0 && errno == ESRCH;
   });
 }
@@ -215,7 +224,7 @@ TemporaryFolder::TemporaryFolder(const std::string& prefix) {
     if (::mkdtemp(pattern.data()) == nullptr) {
       const int error = errno;
       const std::string what = concat("cannot create a temporary folder '", pattern, "': ", write_error_text(error));
-      // A full disk may get room again; a missing or unwritable folder is an input error.
+      // A full disk is a temporary failure; a missing or unwritable folder is an input error.
       const bool said = error == ENOENT || error == ENOTDIR || error == EACCES || error == EROFS;
       if (said) throw InputError(concat(what, "; set TMPDIR to an existing folder that can be written"));
       throw Error(what);
@@ -223,9 +232,10 @@ TemporaryFolder::TemporaryFolder(const std::string& prefix) {
     path_ = pattern;
     fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd_ >= 0) hold_as_ours(fd_);
-    if (fd_ >= 0 && leads_to(path_, fd_)) return;  // otherwise another process has removed it as abandoned
+    if (fd_ >= 0 && leads_to(path_, fd_)) return;  // otherwise another process removed it as abandoned
     if (tries == 10)
-      throw Error(concat("cannot keep a temporary folder: '", path_, "' is removed immediately or cannot be opened"));
+      throw Error(concat("cannot keep a temporary folder: '", path_,
+                         "' cannot be opened, or another process keeps removing it"));
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
 }

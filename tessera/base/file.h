@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-bool path_exists(const std::string& path);   ///< also true for a folder; false if it may not be inspected
+bool path_exists(const std::string& path);   ///< also true for a folder; false if it cannot be inspected
 bool is_directory(const std::string& path);  ///< follows symbolic links; false if it does not exist
 std::string path_join(std::string_view folder, std::string_view name);  ///< "a/b"; `name` alone if it begins with /
 std::string absolute_path(const std::string& path);  ///< from the current folder, without "." and ".."; need not exist
@@ -24,12 +24,15 @@ void remove_tree(const std::string& path);   ///< rm -rf; a missing path is fine
 
 /// Whole file. Throws InputError when missing, unreadable or larger than max_bytes.
 std::string read_file(const std::string& path, std::uint64_t max_bytes = std::uint64_t{8} << 30);
+/// Whole file; empty if it cannot be opened or read to its end. For files of /proc: the process that a file describes
+/// can end between open() and read(), which then fails with ESRCH.
+std::string read_file_or_empty(const std::string& path);
 /// Writes path.tmp.PID, fsyncs file and folder, and renames, so readers see either the old bytes or the new ones. If
 /// the process is killed meanwhile, remove_abandoned() recognizes the leftover temporary file (abandoned.h).
 void write_file_atomically(const std::string& path, std::string_view bytes);
 /// As above, but `produce` writes through the given file descriptor (large files without a copy in memory).
 void write_file_atomically(const std::string& path, const std::function<void(int fd)>& produce);
-/// write(2) until done; throws Error with errno (ENOSPC...).
+/// Repeats write(2) until all bytes are written; throws Error with errno (ENOSPC...).
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& path_for_errors);
 
 /// A read-only private mapping of a whole file. Movable; unmaps on destruction. An empty file maps to an empty span.

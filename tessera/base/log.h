@@ -10,13 +10,13 @@ namespace tessera::log {
 
 enum class Level { debug, info, warning, error };  ///< in ascending order of importance
 
-/// The prefix of this process's lines. Called once by tessera::init().
+/// Sets the prefix of this process's lines. Called once by tessera::init().
 void set_rank(int rank, int world_size);
 /// Lines below `level` are dropped. Initial value: TESSERA_LOG=debug|info|warning|error, else info.
 void set_level(Level level);
 void write(Level level, const std::string& text);  ///< one line, unless it is dropped
 
-/// While it exists, lines below `level` are dropped. For work that every rank does alike and only one reports.
+/// While it exists, lines below `level` are dropped. For work that every rank repeats but only one rank should report.
 class Quiet {
  public:
   explicit Quiet(Level level);  ///< for the whole process, all threads; a stricter level already in effect remains
@@ -35,14 +35,14 @@ void debug(const Parts&... parts) {
 template <class... Parts>
 void info(const Parts&... parts) {
   write(Level::info, concat(parts...));
-}  ///< one line, as debug()
+}  ///< like debug()
 template <class... Parts>
 void warning(const Parts&... parts) {
   write(Level::warning, concat(parts...));
-}  ///< one line, as debug()
+}  ///< like debug()
 template <class... Parts>
 void error(const Parts&... parts) {
   write(Level::error, concat(parts...));
-}  ///< one line, as debug()
+}  ///< like debug()
 
 }  // namespace tessera::log

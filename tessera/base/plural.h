@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Numbers with their nouns.
+/// Formats a number with its noun.
 
 #include <tessera/base/text.h>
 

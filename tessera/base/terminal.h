@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Whether this process's output goes to a terminal, and how wide that is.
+/// Whether this process's output goes to a terminal, and the terminal's width.
 
 namespace tessera {
 
@@ -8,7 +8,7 @@ namespace tessera {
 /// byte: TESSERA_TERMINAL lists the numbers of such streams, "12".
 bool on_terminal(int stream);
 
-/// Its columns; 80 if unknown.
+/// Returns the terminal's width in columns; 80 if unknown.
 int terminal_columns(int stream);
 
 }  // namespace tessera

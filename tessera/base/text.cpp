@@ -46,7 +46,7 @@ namespace {
 
 // Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. Returns the distance if it is
 // below `limit`, otherwise a value >= `limit`. Only cells near the diagonal can be below it (Ukkonen 1985), and most
-// names of a table are far from one another.
+// names in a table are far apart.
 std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t limit) {
   if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;  // that many insertions
   std::vector<std::size_t> before_last(b.size() + 1, limit), last(b.size() + 1, limit), row(b.size() + 1, limit);

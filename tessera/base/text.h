@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Small text helpers (fmt is not used: LibTorch's wheel ships another fmt than Debian's, see docs/dependencies.md).
+/// Small text helpers (fmt is not used: LibTorch's wheel ships a different fmt from Debian's, see
+/// docs/dependencies.md).
 
 #include <cstdint>
 #include <optional>
@@ -27,7 +28,7 @@ std::string concat(const Parts&... parts) {
 /// "a, b, c".
 std::string join(std::span<const std::string> parts, std::string_view separator = ", ");
 std::vector<std::string> split(std::string_view text, char separator);  ///< "a,,b": three parts, "": one
-std::string trim(std::string_view text);                                ///< without ASCII white space at both ends
+std::string trim(std::string_view text);                                ///< removes ASCII white space from both ends
 std::string to_lower(std::string_view text);                            ///< ASCII letters only
 
 /// The candidate nearest to `name` by edit distance (with transpositions), if near enough to be a likely typo.

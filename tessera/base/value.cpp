@@ -27,7 +27,7 @@ struct ValueIndex {
 
   void add(const std::vector<Value::Member>& members, std::uint32_t i) {
     if (std::uint32_t& here = slot(members, members[i].first); here == 0)
-      here = i + 1;  // otherwise a duplicate: the first counts
+      here = i + 1;  // otherwise a duplicate, and the first one counts
   }
 };
 
@@ -193,7 +193,7 @@ std::vector<Value::Member> Value::members() && {
 }
 
 Value Value::at(std::string_view key) && {
-  static_cast<void>(std::as_const(*this).at(key));  // throws for a missing one
+  static_cast<void>(std::as_const(*this).at(key));  // throws if the key is missing
   return std::move(members_[*position(key)].second);
 }
 

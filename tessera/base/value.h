@@ -29,8 +29,9 @@ struct SourcePos {
 /// so several threads may read a parsed value.
 class Value {
  public:
-  enum class Kind { null, boolean, integer, real, string, array, object };  ///< real: not an int64, or written so
-  using Member = std::pair<std::string, Value>;                             ///< name and value
+  /// real: a number that is written as a real, or does not fit int64.
+  enum class Kind { null, boolean, integer, real, string, array, object };
+  using Member = std::pair<std::string, Value>;  ///< name and value
 
   Value() = default;
   static Value of(bool v);                                             ///< true or false
@@ -46,7 +47,7 @@ class Value {
   const SourcePos& where() const& noexcept { return pos_; }      ///< position of its first character, for messages
   SourcePos where() && noexcept { return std::move(pos_); }      ///< a copy, because a temporary value is destroyed
   void set_where(SourcePos pos) { pos_ = std::move(pos); }       ///< for values that the program derives from others
-  bool is_null() const noexcept { return kind_ == Kind::null; }  ///< also a Value() that was never set
+  bool is_null() const noexcept { return kind_ == Kind::null; }  ///< also true for a default Value()
   bool is_number() const noexcept { return kind_ == Kind::integer || kind_ == Kind::real; }  ///< integer or real
   bool is_string() const noexcept { return kind_ == Kind::string; }                          ///< as_string() is valid
   bool is_array() const noexcept { return kind_ == Kind::array; }                            ///< items() is valid

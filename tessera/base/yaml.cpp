@@ -94,7 +94,7 @@ class Builder final : public YAML::EventHandler {
  private:
   struct Anchored {
     Value value;
-    std::size_t size = 1;  ///< values in it, aliases expanded
+    std::size_t size = 1;  ///< number of values in it, with aliases expanded
   };
   struct Open {
     Value value;
@@ -107,7 +107,8 @@ class Builder final : public YAML::EventHandler {
 
   SourcePos at(const YAML::Mark& mark) const { return {file_, mark.line + 1, mark.column + 1}; }
 
-  /// An unclosed quote swallows the following lines, up to the next quote.
+  /// Throws if a quoted text contains lines that begin with keys: an unclosed quote swallows the lines up to the next
+  /// quote.
   void refuse_keys_inside(const YAML::Mark& mark) const {
     std::size_t i = 0;
     for (int line = 0; line < mark.line && i < text_.size(); ++line)
@@ -197,7 +198,7 @@ class Builder final : public YAML::EventHandler {
   Value root_;
   std::vector<Open> stack_;
   std::map<YAML::anchor_t, Anchored> anchors_;
-  std::size_t made_ = 0;  ///< values so far, aliases expanded
+  std::size_t made_ = 0;  ///< number of values so far, with aliases expanded
 };
 
 }  // namespace

@@ -140,7 +140,8 @@ typedef struct tessera_store_functions {
 /// MPICH, MVAPICH2), srun, a Kubernetes Indexed Job, or RANK / WORLD_SIZE / MASTER_ADDR / MASTER_PORT set by hand;
 /// without any of these, one rank. If MASTER_PORT is torchrun's own store, the next port is used. `name` may be NULL;
 /// worlds that exist at the same time need different names. Collective: returns when every rank has joined.
-/// TESSERA_INVALID: a contradictory environment, listed; TESSERA_TIMEOUT: names the missing ranks.
+/// TESSERA_INVALID: the variables contradict each other (the message lists them); TESSERA_TIMEOUT: names the missing
+/// ranks.
 tessera_status tessera_init_environment(const char* name, const tessera_options* options, tessera_world* world);
 /// Joins at host:port, where rank 0 serves an authenticated store (options.join_store: the store already exists).
 /// Worlds of one process with equal host, port and secret share it under different names. 0 <= rank < size.
@@ -176,7 +177,7 @@ tessera_status tessera_host_name(tessera_world world, int32_t host, char* buffer
 
 /* ---- the world's store ----------------------------------------------------------------------------------------- */
 
-/// For values that the program's ranks exchange (separate from the library's own keys). `bytes` <= 64 MB.
+/// Stores a value for the program's other ranks (its keys are separate from the library's own). `bytes` <= 64 MB.
 tessera_status tessera_store_set(tessera_world world, const char* key, const void* value, int64_t bytes);
 /// Waits for the key, at most timeout_ms (TESSERA_TIMEOUT names it). Writes at most `capacity` bytes; *bytes is the
 /// length of the whole value, even if that is more (then call again).
@@ -211,12 +212,12 @@ tessera_status tessera_group_abort(tessera_group group, const char* reason);
 tessera_status tessera_group_state(tessera_group group);
 tessera_status tessera_group_rank(tessera_group group, int32_t* rank);
 tessera_status tessera_group_size(tessera_group group, int32_t* size);
-/// The world ranks of its members, in the group's order. `capacity`: of `ranks`, at least R.
+/// The world ranks of the group's members, in the group's order. `capacity`: length of `ranks`, at least R.
 tessera_status tessera_group_ranks(tessera_group group, int32_t* ranks, int32_t capacity);
 tessera_status tessera_group_name(tessera_group group, char* buffer, int64_t capacity, int64_t* needed);
-/// "local" (one rank), "shm", "tcp".
+/// The transport in use: "local" (one rank), "shm" or "tcp".
 tessera_status tessera_group_transport(tessera_group group, char* buffer, int64_t capacity, int64_t* needed);
-/// Sets the time that later operations without their own timeout wait for a peer. > 0.
+/// Sets how long later operations without their own timeout wait for a peer; must be > 0.
 tessera_status tessera_group_set_timeout(tessera_group group, int64_t timeout_ms);
 
 /* ---- operations ------------------------------------------------------------------------------------------------ */
@@ -233,16 +234,16 @@ typedef struct tessera_call {
 } tessera_call;
 
 /// All operations: if `work` is NULL, the call returns when the operation has ended, with its status. Otherwise it only
-/// starts the operation and sets *work to its handle (to be freed); the returned status is that of the start, and the
-/// handle provides the result. An operation that fails for any reason other than its arguments makes the whole group
-/// fail, on all ranks. A rank on which it had already ended gets the error from its next operation (over tcp, the root
-/// of a broadcast may be done before the others check). In place: if input and output have equal sizes, they may be the
-/// same pointer; otherwise they must not overlap.
+/// starts the operation and sets *work to its handle, which the caller must free; the returned status then covers only
+/// the start, and the handle reports the result. An operation that fails for any reason other than its arguments makes
+/// the whole group fail, on all ranks. A rank on which it had already ended gets the error from its next operation
+/// (over tcp, the root of a broadcast may finish before the others check). In place: if input and output have equal
+/// sizes, they may be the same pointer; otherwise they must not overlap.
 
 /// input [count] -> output [count], on all ranks.
 tessera_status tessera_all_reduce(tessera_group group, const void* input, void* output, int64_t count,
                                   tessera_dtype dtype, tessera_op op, const tessera_call* call, tessera_work* work);
-/// input [count] -> output [count] on `root` (a rank of the group); ignored elsewhere, where output may be NULL.
+/// input [count] -> output [count] on `root` (a rank of the group); on other ranks, output is ignored and may be NULL.
 tessera_status tessera_reduce(tessera_group group, const void* input, void* output, int64_t count, tessera_dtype dtype,
                               tessera_op op, int32_t root, const tessera_call* call, tessera_work* work);
 /// data [count] of the root -> data [count] on all ranks.
@@ -295,7 +296,8 @@ tessera_status tessera_recv(tessera_group group, void* data, int64_t count, tess
 /// Until then they do not block; their `work` must be NULL (else TESSERA_INVALID). Adjacent all_reduces of the same
 /// dtype, op and scale are sent as one; all messages are started before any is waited for.
 tessera_status tessera_batch_begin(tessera_group group);
-/// Starts them. `work` as for an operation: ends when all have ended. An error of one is the error of the batch.
+/// Starts the collected operations. `work` is used as by a single operation and ends when all of them have ended. If
+/// one fails, the batch fails with its error.
 tessera_status tessera_batch_end(tessera_group group, tessera_work* work);
 
 /* ---- works ----------------------------------------------------------------------------------------------------- */

@@ -65,7 +65,7 @@ tessera_status tessera_work_wait(tessera_work work, int64_t timeout_ms, int32_t*
   return guarded([&] {
     const auto found = work_of(work);
     if (timeout_ms < -1) throw Failure(Code::invalid, concat("the timeout is ", timeout_ms, " ms."));
-    // More than a century counts as endless, and avoids overflow of the time.
+    // A timeout of more than a century counts as unlimited, so that adding it to the clock cannot overflow.
     const bool endless = timeout_ms == -1 || timeout_ms > int64_t{3'200'000'000'000};
     const auto until = endless ? Clock::time_point::max() : Clock::now() + std::chrono::milliseconds(timeout_ms);
     const bool done = found->wait_until(until);

@@ -63,8 +63,8 @@ wire::WorldOptions world_options(const tessera_options& options, const char* nam
   result.local_size = options.local_size;
   if (options.local_size < 0 ||
       (options.local_size > 0 && (options.local_rank < 0 || options.local_rank >= options.local_size))) {
-    throw Failure(Code::invalid, concat("options: local_rank ", options.local_rank, " does not exist among ",
-                                        options.local_size, " ranks of a host."));
+    throw Failure(Code::invalid, concat("options: local_rank ", options.local_rank, " is out of range for local_size ",
+                                        options.local_size, "."));
   }
   if (options.join_store != 0 && options.join_store != 1) {
     throw Failure(Code::invalid, concat("options: join_store is ", options.join_store, "; it must be 0 or 1."));
@@ -144,7 +144,7 @@ class FunctionStore final : public wire::Store {
 
 std::shared_ptr<wire::World> world_of(tessera_world world) { return handles().worlds.find(world)->world; }
 
-// Returns the store that the launcher's environment names.
+// Returns the store specified by the launcher's environment.
 std::shared_ptr<wire::Store> launchers_store(const launch::RankEnvironment& environment, milliseconds timeout) {
   wire::StorePlace place;
   place.timeout = timeout;

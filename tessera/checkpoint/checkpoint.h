@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// checkpoint/: tensors on disk. This header: a run's checkpoint-N folder: a Hugging Face model folder that also
-/// resumes the run.
+/// checkpoint/: tensors on disk. This header: a run's checkpoint-N folder: a Hugging Face model folder from which the
+/// run can be resumed.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,7 +21,7 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 using TensorSources = std::vector<format::TensorSource>;
 TensorSources sources_of(const NamedTensors& tensors);
 
-/// Reads every tensor of model.safetensors (or of the shards listed in model.safetensors.index.json; an index may not
+/// Reads every tensor of model.safetensors (or of the shards listed in model.safetensors.index.json; an index must not
 /// point outside the folder). Tensors are CPU copies in the file's dtype, in file order (with an index: in its order).
 /// Throws InputError if the folder contains neither, a file is damaged, or index and shards disagree.
 NamedTensors read_hf_weights(const std::string& folder);

@@ -51,7 +51,7 @@ Sight sight_of(const std::string& text) {
 
 bool is_small_file(const std::string& name) { return !name.ends_with(".safetensors"); }
 
-/// Everything visible without reading tensors. All ranks check the same few bytes.
+/// Checks what can be checked without reading tensors. All ranks check the same few bytes.
 Sight glance(const std::string& folder, const WhyNotResumable& why_not) {
   using Kind = Finding::Kind;
   if (!is_directory(folder)) return {Kind::unusable, 0, {"no such checkpoint folder"}};
@@ -80,7 +80,7 @@ Sight glance(const std::string& folder, const WhyNotResumable& why_not) {
   return sight;
 }
 
-/// Reads this rank's share of the bytes that are not known, divided further among its threads.
+/// Reads and checks this rank's share of the bytes that `known` does not cover. Its threads divide the share.
 Sight read_share(const std::string& folder, const Ranks& ranks, const format::ReadSums* known,
                  const WhyNotResumable& why_not) {
   Sight sight = glance(folder, why_not);
@@ -100,7 +100,7 @@ Sight read_share(const std::string& folder, const Ranks& ranks, const format::Re
   return sight;
 }
 
-/// Same, but turns an error into a finding, because the other ranks wait for this rank's report.
+/// Calls `look`, and turns an error into a finding, because the other ranks wait for this rank's report.
 template <typename Look>
 Sight seen(const Look& look) {
   try {
@@ -110,7 +110,7 @@ Sight seen(const Look& look) {
   }
 }
 
-/// At most three of the lines, without duplicates: every rank reports what is cheap to check.
+/// Joins at most three of the lines, without duplicates: all ranks report the results of the cheap checks.
 std::string summary(const std::vector<std::string>& lines) {
   std::vector<std::string> different;
   for (const std::string& line : lines)
@@ -131,7 +131,7 @@ std::vector<StepFolder> siblings(const std::string& output_dir) {
   }
 }
 
-/// Rank 0's list, on every rank.
+/// Returns rank 0's list on every rank.
 std::vector<StepFolder> of_rank_0(const std::vector<StepFolder>& folders, const Ranks& ranks) {
   std::string mine;
   for (const StepFolder& folder : folders) mine += concat(folder.step, between, folder.path, between);

@@ -45,7 +45,8 @@ enum class Depth {
   small_files,  ///< the manifest, presence and size of every file, and every byte of files other than .safetensors
 };
 
-/// Returns why no run can be resumed from the files of a manifest; "": one can. (Does not check sizes and bytes.)
+/// Returns the reason why no run can be resumed from the files of a manifest; "" if one can. (Does not check sizes and
+/// bytes.)
 using WhyNotResumable = std::function<std::string(const format::Manifest&)>;
 /// The rule for runs of `tessera train`.
 std::string why_not_resumable(const format::Manifest& manifest);
@@ -54,13 +55,14 @@ std::string why_not_resumable(const format::Manifest& manifest);
 Finding examine(const std::string& folder, const Ranks& ranks, Depth depth = Depth::all,
                 const WhyNotResumable& why_not = why_not_resumable);
 
-/// examine() of every byte, most of which have already been read by the time of finish(), by loading the checkpoint
-/// with sums().
+/// Like examine() of every byte, for a checkpoint that is loaded with sums(): loading reads most of the bytes, and
+/// finish() the rest.
 class Examination {
  public:
   /// `ranks` must outlive this object.
   Examination(std::string folder, const Ranks& ranks);
-  /// For the readers of this rank. (Without a readable manifest nothing is recorded; finish() will report it.)
+  /// To be passed to the readers of this rank. (Without a readable manifest nothing is recorded; finish() will report
+  /// it.)
   const std::shared_ptr<format::ReadSums>& sums() const { return sums_; }
   /// Combines the records of all ranks, and reads the remaining bytes: the headers, and tensors that were not loaded.
   /// Call once, when this rank has finished reading; collective.

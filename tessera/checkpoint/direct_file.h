@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// A file opened past the page cache if the file system supports it: the training's data stays in the cache, and reads
-/// come from the disk. Addresses, offsets and lengths must be multiples of io_alignment (staging.h).
+/// A file opened so that reads and writes bypass the page cache, if the file system supports that: the training's data
+/// stays in the cache, and reads come from the disk. Addresses, offsets and lengths must be multiples of io_alignment
+/// (staging.h).
 
 #include <fcntl.h>
 #include <unistd.h>

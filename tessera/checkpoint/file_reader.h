@@ -29,8 +29,8 @@ class FileReader {
  private:
   std::string path_;
   int fd_;
-  std::shared_ptr<format::ReadSums> sums_;  // null if the file is not in their folder
-  std::optional<std::size_t> number_;       // in the manifest of the sums
+  std::shared_ptr<format::ReadSums> sums_;  // null if the file is not in the folder that they describe
+  std::optional<std::size_t> number_;       // index of the file in the manifest of the sums
 };
 
 }  // namespace tessera::checkpoint

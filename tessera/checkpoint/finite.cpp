@@ -9,7 +9,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-/// IEEE 754: an exponent with all bits set is an infinity or NaN. Processes branch-free blocks so that the compiler
+/// IEEE 754: an exponent with all bits set marks an infinity or NaN. Processes branch-free blocks so that the compiler
 /// vectorizes.
 template <class Word>
 bool none_with_all(std::span<const std::byte> bytes, Word exponent) {

@@ -66,7 +66,7 @@ bool is_regular(const std::string& path) {
   return std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored));
 }
 
-/// Whether saves write files of such a name.
+/// Whether saves write files with this name.
 bool is_name_of_saves(std::string_view name) {
   if (const std::size_t growing = name.find(".tmp."); growing != std::string_view::npos) name = name.substr(0, growing);
   for (const char* end : {".safetensors", ".json"})
@@ -74,12 +74,12 @@ bool is_name_of_saves(std::string_view name) {
   return text::is_tokenizer_file(name);
 }
 
-/// The names in a folder that saves have not written.
+/// The names of files in a folder that no save has written.
 std::vector<std::string> foreign_names(const std::string& folder) {
   std::optional<format::Manifest> manifest;
   try {
     manifest = format::read_manifest(folder);
-  } catch (const Error&) {  // falls back to names
+  } catch (const Error&) {  // without a manifest, the names decide
   }
   std::vector<std::string> foreign;
   for (const std::string& name : list_folder(folder)) {
@@ -106,7 +106,7 @@ void hand_over(const std::string& old, const std::string& target) {
   }
 }
 
-// Swaps two files or folders in one step. False: `b` does not exist, or the file system does not support it.
+// Swaps two files or folders in one step. Returns false if `b` does not exist or the file system does not support it.
 bool exchange(const std::string& a, const std::string& b) {
   if (!path_exists(b)) return false;
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
@@ -203,8 +203,7 @@ std::string foreign_path(const std::string& folder) {
 
 void remove_written(const std::string& folder) {
   if (const std::string foreign = foreign_path(folder); !foreign.empty())
-    throw Error(
-        concat("'", folder, "' is kept, because none of our saves has written ", foreign, ": move that file away"));
+    throw Error(concat("'", folder, "' is kept, because no save wrote ", foreign, ": move that file elsewhere"));
   remove_tree(folder);
 }
 

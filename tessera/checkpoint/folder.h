@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The folders checkpoint-STEP of an output folder: their names, and how one appears (whole or not at all) and
-/// disappears. An output folder belongs to one run at a time, and one of its ranks calls these functions.
+/// The folders checkpoint-STEP of an output folder: their names, how they are published (whole or not at all), and how
+/// they are removed. An output folder belongs to one run at a time, and one of its ranks calls these functions.
 
 #include <cstdint>
 #include <functional>
@@ -29,7 +29,7 @@ std::vector<std::string> damaged_folders(const std::string& output_dir);
 /// empty: none. A readable manifest lists what was written; otherwise names decide: regular files with names that saves
 /// use. Empty for a missing folder.
 std::string foreign_path(const std::string& folder);
-/// Removes such a folder. Throws Error, and removes nothing, if foreign_path() finds something.
+/// Removes the folder of a checkpoint. Throws Error, and removes nothing, if foreign_path() finds something.
 void remove_written(const std::string& folder);
 /// Removes the files of checkpoint-N that saves have written, making them invisible in one step. Files that a user
 /// added are kept, in a folder of the same name without a manifest.

@@ -21,7 +21,7 @@ std::string parameter_of(const format::TensorInfo& tensor) {
   std::string name = without_wrappers(tensor.name);
   if (!name.starts_with(kPrefix)) return "";
   name.erase(0, kPrefix.size());
-  constexpr std::string_view inner = ".base_layer.";  // present in a head with adapters
+  constexpr std::string_view inner = ".base_layer.";  // part of the names in a head with adapters
   if (const auto at = name.find(inner); at != std::string::npos) name.replace(at, inner.size(), ".");
   return name;
 }
@@ -165,7 +165,7 @@ std::string base_model_folder(const std::string& adapter_folder, const LoraConfi
     throw InputError(concat(where, ": base_model_name_or_path is missing: set it to the folder of the base model"));
   const std::filesystem::path name(config.base_model);
   const std::string beside = (std::filesystem::path(adapter_folder) / name).lexically_normal().string();
-  std::string found = is_directory(beside) ? beside : config.base_model;  // the same for an absolute name
+  std::string found = is_directory(beside) ? beside : config.base_model;  // the same folder if the name is absolute
   if (!is_directory(found))
     throw InputError(
         concat(where, ": base_model_name_or_path is \"", config.base_model, "\", but that folder does not exist",

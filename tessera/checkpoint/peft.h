@@ -43,13 +43,13 @@ struct LoraConfig {
   bool rank_stabilized = false;  ///< use_rslora: scale alpha / sqrt(r) (Kalajdzievski 2023) instead of alpha / r
   bool fan_in_fan_out = false;   ///< the base stores its weights [in, out] (GPT-2)
   std::string base_model;        ///< base_model_name_or_path, verbatim
-  /// config.json next to adapter_config.json, if the base is composed of more folders than base_model, which it names
-  /// (models/vision/compose.h); null: the base is that folder.
+  /// The config.json next to adapter_config.json, if the base is composed of several folders, which it names
+  /// (models/vision/compose.h); null: the base is the folder base_model.
   Value composition;
 
   std::int64_t rank_of(const std::string& module) const;
   double alpha_of(const std::string& module) const;
-  /// The factor of lora_B lora_A.
+  /// The factor of the product lora_B lora_A.
   double scale_of(const std::string& module) const;
 };
 
@@ -74,7 +74,7 @@ LoraConfig read_adapter_config(const std::string& folder);
 /// returns false.
 NamedTensors read_adapter_weights(const std::string& folder,
                                   const std::function<bool(const std::string& name)>& wanted = {});
-/// Their names, with the same checks.
+/// Returns the names of these tensors, with the same checks.
 std::vector<std::string> adapter_names(const std::string& folder);
 /// Throws InputError if the folder stores an adapter for a module that adapter_config.json does not select
 /// (target_modules as a pattern, layers_to_transform, as PEFT reads them).

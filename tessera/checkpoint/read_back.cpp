@@ -48,9 +48,9 @@ void read_back(const std::string& path, const format::Digest& written, const std
     throw Error(concat(path, ": ", written.size, " bytes were written, but ", found.size, " are in the file"));
   const auto differ = std::mismatch(found.chunks.begin(), found.chunks.end(), written.chunks.begin());
   const std::uint64_t begin = static_cast<std::uint64_t>(differ.first - found.chunks.begin()) * written.chunk_bytes;
-  throw Error(concat(
-      path, ": bytes ", begin, " to ", std::min(begin + written.chunk_bytes, written.size),
-      " came back from the disk different from what was written: the disk, its controller or memory is failing"));
+  throw Error(
+      concat(path, ": bytes ", begin, " to ", std::min(begin + written.chunk_bytes, written.size),
+             " read back from the disk differ from what was written: the disk, its controller or memory is failing"));
 }
 
 void forget_pages(const std::string& path) {

@@ -10,7 +10,7 @@
 
 namespace tessera::checkpoint {
 
-/// Reads a file that was synced to disk past the page cache (where the file system can) and compares. Checks
+/// Reads a file that was synced to disk, bypassing the page cache where the file system can, and compares. Checks
 /// `cancelled` periodically. Throws Error with the first bytes that differ, or if the file cannot be read or
 /// `cancelled` is set.
 void read_back(const std::string& path, const format::Digest& written, const std::atomic<bool>& cancelled);

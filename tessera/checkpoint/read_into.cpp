@@ -18,7 +18,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;  // per read of a thread
+constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;  // bytes per read of a thread
 
 /// A run of bytes of one tensor.
 struct Piece {
@@ -96,8 +96,8 @@ void read_into(const format::SafetensorsFolder& folder, const std::vector<Placem
     for (std::int64_t begin = 0; begin < bytes; begin += piece_bytes)
       pieces.push_back({&p, begin, std::min(piece_bytes, bytes - begin)});
   }
-  // Distributed one by one, in file order (an index lists tensors in another order): both the page cache and a disk
-  // prefer that to halves.
+  // Threads take the pieces one by one, in file order (an index lists tensors in a different order). For the page cache
+  // and the disk that is better than a contiguous share per thread.
   const auto place = [](const Piece& p) {
     const auto& stored = *p.placement->stored;
     return std::pair(stored.file, stored.info.begin + static_cast<std::uint64_t>(p.begin));

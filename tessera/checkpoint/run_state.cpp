@@ -63,7 +63,7 @@ ModelState read_model(const Value& object, std::int64_t steps) {
   return model;
 }
 
-/// The first model is in `object` itself, the others are in "more".
+/// Reads the models: the first one from `object` itself, the others from "more".
 void read_models(RunState& state, const Value& object) {
   state.models = {read_model(object, state.step)};
   if (const Value* more = object.find("more"))

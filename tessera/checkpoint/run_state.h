@@ -15,9 +15,9 @@ namespace tessera::checkpoint {
 /// State of fp16's loss scale (optim/loss_scale.h).
 struct LossScaleState {
   double scale = 0;                ///< factor of losses
-  std::int64_t good_steps = 0;     ///< since the last bad step, or (GradScaler's way) since the scale last changed
+  std::int64_t good_steps = 0;     ///< steps since the last bad one, or (as in GradScaler) since the scale last changed
   std::int64_t skipped_steps = 0;  ///< counted over the whole run
-  std::int64_t hysteresis = 0;     ///< remaining bad steps before the scale drops; 0: all of them
+  std::int64_t hysteresis = 0;     ///< bad steps left before the scale drops; 0: the full number
 };
 
 /// Progress of one model's optimizer.
@@ -25,11 +25,11 @@ struct ModelState {
   std::int64_t optimizer_steps = 0;  ///< updates made, without skipped ones
   std::int64_t schedule_steps = 0;   ///< steps taken by the learning rate's schedule
   Value schedule = {};               ///< state of a schedule that has one (reduce_lr_on_plateau), otherwise null
-  std::optional<LossScaleState> loss_scale = {};  ///< empty: not in fp16
+  std::optional<LossScaleState> loss_scale = {};  ///< empty: the run does not use fp16
   std::int64_t torch_scheduler_steps = 0;         ///< steps of a torch::optim scheduler, which has no other state
 };
 
-/// The ranks that trained, for people and tools; any number of ranks and any strategy can resume.
+/// The ranks that trained, recorded for people and tools; any number of ranks and any strategy can resume.
 struct Mesh {
   std::int64_t ranks = 1;                             ///< ranks that trained together
   std::string strategy = {};                          ///< a word of layout/strategy.h
@@ -73,7 +73,7 @@ struct RunState {
   std::int64_t logging_steps = 0, eval_steps = 0, save_steps = 0;  ///< steps between two events; 0: not by steps
   double total_flos = 0;  ///< floating-point operations of the model since step 0
 
-  // The writer, for people and tools; any configuration can resume it. Empty: unknown.
+  // The run that wrote it, for people and tools; any configuration can resume it. Empty: unknown.
   Value configuration = {};       ///< config/record/former_settings.h
   Value basis = {};               ///< data, base model, rows per step (train/loop/run_basis.h)
   std::optional<Mesh> mesh = {};  ///< the ranks that trained

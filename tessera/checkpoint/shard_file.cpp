@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t at_once = std::size_t{8}
                                 << 20;     // bytes per call: large enough for the disk, small enough to be stopped
-constexpr std::size_t data_alignment = 8;  // start of the first tensor, like the reference writer
+constexpr std::size_t data_alignment = 8;  // the first tensor starts at a multiple of it, as in the reference writer
 
 std::size_t tensor_bytes(const format::TensorSpec& tensor) {
   std::size_t bytes = format::dtype_size(tensor.dtype);

@@ -48,7 +48,7 @@ class ShardFile {
   void append(const at::Tensor& piece);
   /// Writes the kept bytes (or completes the file) as FOLDER/name, syncs it to disk, reads it back and compares. Uses
   /// no tensor, so it may run on a separate thread. Checks `cancelled` periodically and throws Error if it is set.
-  /// Throws Error on failure, on missing pieces, on bytes that came back different, and on infinities or NaN in
+  /// Throws Error on failure, on missing pieces, on bytes that differ when read back, and on infinities or NaN in
   /// `finite` (with the first tensor that contains any).
   format::ManifestFile write(const std::string& folder, Tensors finite, const std::atomic<bool>& cancelled);
 
@@ -64,7 +64,7 @@ class ShardFile {
   void check_finite(Tensors finite) const;
   void write_image(const std::string& path, const std::atomic<bool>& cancelled) const;
 
-  std::string name_, path_;  // path_: of a file written as pieces arrive
+  std::string name_, path_;  // path_: only for a file that is written as pieces arrive
   std::vector<format::TensorSpec> tensors_;
   std::size_t data_begin_ = 0, size_ = 0, filled_ = 0;
   std::size_t tensor_ = 0, tensor_end_ = 0;  // tensor of the next piece, and its end in the file

@@ -9,9 +9,9 @@
 
 namespace tessera::comm {
 
-/// Returns a backend that runs every operation through `connections` but is recorded under its own name, with its own
-/// count of collectives. Operations on either run in the order in which they are started, which must be the same on
-/// every rank. close() does not close `connections`: their owner does.
+/// Returns a backend that runs every operation through `connections` but is recorded under its own name and counts its
+/// own collectives. Operations on either run in the order in which they are started, which must be the same on every
+/// rank. close() does not close `connections`: their owner does.
 std::shared_ptr<Backend> make_alias(std::shared_ptr<Backend> connections, const std::string& name);
 
 }  // namespace tessera::comm

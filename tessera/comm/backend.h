@@ -27,7 +27,7 @@ class Pending {
  public:
   virtual ~Pending();
   /// Blocks until the result is in the output tensor; throws any std::exception if the collective failed. Never called
-  /// concurrently, nor again after it returned or threw.
+  /// concurrently, nor again after it has returned or thrown.
   virtual void wait() = 0;
   /// True if wait() would not block.
   virtual bool done() = 0;
@@ -73,7 +73,7 @@ class Backend {
   /// keeps the order (kernels/cpu/reduce.h).
   virtual Started accumulate(at::Tensor accumulator, at::Tensor input);
   virtual Started accumulate_scatter(at::Tensor accumulator, at::Tensor input);
-  /// Splits in elements (not rows), one per peer, never empty.
+  /// The splits are in elements (not rows), one per peer, and never empty.
   virtual Started all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_splits,
                              std::vector<std::int64_t> input_splits) = 0;
   virtual Started send(at::Tensor tensor, int destination, int tag) = 0;
@@ -88,10 +88,10 @@ class Backend {
   /// Leaves the group: closes the connections; later operations throw. Called by shutdown(); handles may outlive it.
   virtual void close() = 0;
 
-  /// Sequence numbers for the record (called by Group): collectives are counted apart from send/recv, so that their
-  /// numbers agree between ranks.
+  /// Sequence numbers for the record (called by Group): collectives are counted separately from send/recv, so that
+  /// their numbers agree between ranks.
   std::uint64_t take_sequence(bool collective) { return collective ? collectives_++ : messages_++; }
-  /// Hash of the fingerprints of all collectives so far, this one included. Groups that share connections share one
+  /// Hash of the fingerprints of all collectives so far, including this one. Groups that share connections share one
   /// hash, because the order across them matters.
   virtual std::uint64_t extend_chain(std::uint64_t fingerprint) {
     return chain_ = (chain_ ^ fingerprint) * 0x9e3779b97f4a7c15ULL + 1;
@@ -125,7 +125,7 @@ struct BackendRequest {
   c10::Device device = c10::kCPU;         ///< with index
   std::vector<std::string> hosts = {};    ///< per rank of the group; ranks with equal texts can share memory
   launch::RankEnvironment environment;    ///< this process's rank, host and launcher
-  c10::intrusive_ptr<c10d::Store> store;  ///< its keys are used by this group only
+  c10::intrusive_ptr<c10d::Store> store;  ///< no other group uses its keys
   std::chrono::milliseconds connect_timeout{300'000};
   std::chrono::milliseconds timeout{1'800'000};  ///< limit for one collective
 };

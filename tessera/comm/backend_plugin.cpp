@@ -10,7 +10,8 @@ namespace tessera::comm {
 const void* plugin_table(const std::string& device, const char* symbol, int abi) {
   const std::string library = concat("libtessera_", device, ".so");
   using Entry = const void* (*)();
-  // Symbols are global because of LibTorch's registries. Never closed: tensors may outlive every group.
+  // Loaded with global symbols, as LibTorch's registries require. Never closed, because tensors may outlive every
+  // group.
   const auto entry = [&] {
     try {
       return reinterpret_cast<Entry>(load_entry(library, symbol, Symbols::shared));
@@ -19,14 +20,14 @@ const void* plugin_table(const std::string& device, const char* symbol, int abi)
           concat("the ", device == "cuda" ? "CUDA" : device,
                  " plug-in is not built, or a library that it needs is not installed: ", error.what(), ". ",
                  device == "cuda" ? "Build with TESSERA_CUDA=ON on a machine with nvcc 13 and nccl.h, or stay"
-                                  : "Install the whole of Tessera, or stay",
+                                  : "Install all of Tessera, or stay",
                  " on the CPU (--device cpu)."));
     }
   }();
   const void* table = entry();
   const int found = table == nullptr ? -1 : *static_cast<const int*>(table);
   if (found != abi) {
-    throw InputError(concat(library, " belongs to another build of Tessera (interface ", found, " of ", symbol,
+    throw InputError(concat(library, " is from a different build of Tessera (interface ", found, " of ", symbol,
                             ", expected ", abi, "); rebuild both together."));
   }
   return table;
@@ -51,7 +52,8 @@ void load_device(Device device) {
 c10::Device open_device(Device device, int local_rank) {
   if (device == Device::cpu) return c10::Device(c10::kCPU);
   const int count = backend_plugin("cuda").device_count();
-  if (count == 0) throw InputError("the device is cuda, but this process sees no CUDA device (CUDA_VISIBLE_DEVICES?).");
+  if (count == 0)
+    throw InputError("the device is cuda, but this process sees no CUDA device; check CUDA_VISIBLE_DEVICES.");
   // LibTorch checks for CUDA once (in a backward pass) and caches the answer.
   if (!at::detail::getCUDAHooks().hasCUDA()) {
     throw InputError(

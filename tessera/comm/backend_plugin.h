@@ -24,7 +24,7 @@ struct BackendPlugin {
 };
 
 /// Loads the plug-in of a device ("cuda") once: libtessera_cuda.so from this library's folder or the loader's path.
-/// Throws InputError with build instructions if it is missing or belongs to another build.
+/// Throws InputError with build instructions if it is missing or from a different build.
 const void* plugin_table(const std::string& device, const char* symbol, int abi);
 template <class Table>
 const Table& plugin_table(const std::string& device) {

@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds period(250), period_while_blocked(100), period_in_a_hurry(20);
 constexpr std::int64_t blocked_ns = 100'000'000;
-constexpr std::int64_t long_blocked_ns = 5'000'000'000;  // blocked longer than this: back to the slow period
+constexpr std::int64_t long_blocked_ns = 5'000'000'000;  // longer waits use the slow period again
 constexpr std::size_t most_entries = 256;                // in one message
 
 const std::string verdict_key = "watch/verdict";
@@ -54,14 +54,14 @@ struct Exchange::Impl {
 
   // Used only by the thread.
   std::uint64_t cursor = 0;
-  std::deque<std::vector<launch::Entry>> published;  // the entries of the last two messages
+  std::deque<std::vector<launch::Entry>> published;  // the entries of the last three messages
   bool published_blocked = false;
   launch::RankState published_state = launch::RankState::none;
   std::set<int> heard;  // ranks whose key is known to exist
   bool spread_done = false;
 
   void run();
-  bool round();  // true while this rank waits
+  bool round();  // returns whether this rank is waiting
   void publish(const Sighting& mine);
   std::optional<Sighting> read(int other);
   void share_verdict();
@@ -94,7 +94,7 @@ void Exchange::Impl::run() {
   ended.set_value();
 }
 
-// Publishes the new entries and those of the previous message, which a reader may have missed.
+// Publishes the new entries and those of the two previous messages, which a reader may have missed.
 void Exchange::Impl::publish(const Sighting& mine) {
   published.push_back(mine.entries);
   if (published.size() > 3) published.pop_front();

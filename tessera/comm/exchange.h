@@ -32,7 +32,7 @@ class Exchange {
   void add_group(std::uint32_t id, const std::vector<int>& members);
   /// `on`: exchange as often as possible, because a caller waits for the result.
   void hurry(bool on);
-  /// Publishes to the other ranks why they must stop.
+  /// Publishes the reason why the other ranks must stop.
   void spread(const std::string& verdict);
   bool settled(const launch::Entry& entry) const;
   /// False after the store was lost: no further results will arrive.

@@ -9,8 +9,8 @@
 namespace tessera::comm {
 namespace {
 
-constexpr std::size_t most_named = 8;       // differing facts named in one message
-constexpr std::size_t longest_value = 200;  // bytes of a value in a message
+constexpr std::size_t most_named = 8;       // maximum number of differing facts in a message
+constexpr std::size_t longest_value = 200;  // maximum bytes of a value in a message
 
 // "5:hello": length-prefixed, so that any bytes are allowed.
 void put(std::string& text, const std::string& part) {
@@ -22,7 +22,7 @@ std::string take(const std::string& text, std::size_t& at) {
   const auto length = colon == std::string::npos ? std::nullopt : parse_int(text.substr(at, colon - at));
   if (!length || *length < 0 || static_cast<std::size_t>(*length) > text.size() - colon - 1) {
     throw Error(concat("facts of another rank cannot be read at byte ", at, " of ", text.size(),
-                       ": that rank runs another build of tessera. Start the same program on every host."));
+                       ": that rank runs a different build of tessera. Start the same program on every host."));
   }
   at = colon + 1 + static_cast<std::size_t>(*length);
   return text.substr(colon + 1, static_cast<std::size_t>(*length));

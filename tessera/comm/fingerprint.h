@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Named values that must be equal on all ranks, and the message about differences. Torch-free.
+/// Named values that must be equal on all ranks, and the message that lists differences. Torch-free.
 
 #include <map>
 #include <optional>
@@ -14,7 +14,7 @@ namespace tessera::comm {
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
 /// Convert to and from one value of the store. Names and values may contain any bytes. from_text throws Error for text
-/// not written by to_text (a rank of another build).
+/// not written by to_text of the same build.
 std::string to_text(const Fingerprint& facts);
 Fingerprint from_text(const std::string& text);
 

@@ -14,7 +14,7 @@ class Store;
 
 namespace tessera::comm {
 
-/// The local interface that Gloo listens on: an interface's name, or an address.
+/// The local interface that Gloo listens on, given by its name or its address.
 struct GlooInterface {
   std::string name;     ///< "eth0"; empty: use address
   std::string address;  ///< "127.0.0.1"

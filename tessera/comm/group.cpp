@@ -31,7 +31,7 @@ void Backend::abort(const std::string&) {}
 std::shared_ptr<Backend> Backend::host() {
   if (make_host_) {
     host_ = make_host_();
-    make_host_ = {};  // only after success: a call after a failure must fail, too
+    make_host_ = {};  // reset only after success, so that a call after a failure also fails
   }
   return host_;
 }
@@ -90,7 +90,7 @@ std::string rank_text(const Backend& backend) {
 class Fingerprint {
  public:
   Fingerprint& add(std::string_view bytes) {
-    hash_ = fnv1a("\xff", fnv1a(bytes, hash_));  // a separator: "ab","c" differs from "a","bc"
+    hash_ = fnv1a("\xff", fnv1a(bytes, hash_));  // separator, so that "ab","c" differs from "a","bc"
     return *this;
   }
   Fingerprint& add(std::int64_t value) { return add({reinterpret_cast<const char*>(&value), sizeof value}); }
@@ -102,7 +102,7 @@ class Fingerprint {
 
 // Builds the error of a failed collective, most useful facts first. If a peer started a different collective, the
 // transport sees only a broken connection, so the ranks' records are compared first. If that yields no reason, the
-// group is aborted: otherwise, if the caller caught the error, ranks that wait for this one would wait forever.
+// group is aborted: otherwise, if the caller caught the error, ranks that wait for this one would hang forever.
 Error failure(Backend& backend, const Entry& entry, const std::exception& error) {
   const double seconds = seconds_since(entry.start_ns);
   std::string cause = cause_text(error);
@@ -118,7 +118,7 @@ Error failure(Backend& backend, const Entry& entry, const std::exception& error)
           "\n  Usual causes: a peer died or hangs, or the ranks started different collectives; the rank that failed "
           "first reports more.";
     }
-    heartbeat().fail(text);  // before other ranks fail because of it
+    heartbeat().fail(text);  // report it before other ranks fail because of it
     backend.abort(what);
   }
   text += "\n  Last collectives of this process:";
@@ -176,7 +176,7 @@ class Recorded final : public Pending {
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Pending> inner_;
   Entry entry_;
-  std::int64_t moved_;  // bytes moved, as reported at the start; -1: not reported
+  std::int64_t moved_;  // bytes that the backend reported as moved when it started; -1: none reported
   bool finished_ = false;
   std::exception_ptr failure_;
 };
@@ -187,7 +187,7 @@ class Call {
   Call(const std::shared_ptr<Backend>& backend, Op op) : backend_(backend), op_(op) {
     if (!backend) {
       throw InputError(
-          concat(op_name(op), " on an empty Group: this rank is not a member of it, or it was never made."));
+          concat(op_name(op), " on an empty Group: this rank is not a member of it, or it was never created."));
     }
   }
 
@@ -224,7 +224,7 @@ class Call {
     return *this;
   }
 
-  /// Sets how many elements this rank sends to others, for uneven parts.
+  /// For uneven parts: sets how many elements this rank sends to others.
   Call& sends(std::int64_t elements) {
     sent_ = elements;
     return *this;
@@ -393,7 +393,7 @@ bool Work::done() const { return !pending_ || pending_->done(); }
 
 namespace {
 const Backend& member(const std::shared_ptr<Backend>& backend) {
-  if (!backend) throw InputError("An empty Group was used: this rank is not a member of it, or it was never made.");
+  if (!backend) throw InputError("An empty Group was used: this rank is not a member of it, or it was never created.");
   return *backend;
 }
 }  // namespace

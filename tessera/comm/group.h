@@ -61,9 +61,9 @@ class Group {
   int rank() const;                                               ///< this process's rank in the group, from 0
   int size() const;                                               ///< R, the number of ranks
   const std::string& name() const;                                ///< the name in errors and in the record
-  const std::string& backend() const;        ///< its name, for display; query capabilities() for features
-  const Capabilities& capabilities() const;  ///< features of its backend
-  c10::Device device() const;                ///< where tensors must be
+  const std::string& backend() const;        ///< the backend's name, for display; query capabilities() for features
+  const Capabilities& capabilities() const;  ///< features of the backend
+  c10::Device device() const;                ///< the device that tensors must be on
   /// The same ranks for host tensors, so that values needed by the host do not wait for the device's queued work.
   /// Returns the group itself if it is already on the host or was adopted. The first call is collective.
   Group host() const;

@@ -57,7 +57,7 @@ class Heartbeat {
   /// Records why no wait of this process can succeed (a mismatch). Only the first call has an effect.
   void set_verdict(const std::string& why);
   std::optional<std::string> verdict() const;
-  /// The verdict, the agent's request to stop, or a newer generation; see comm::stop_requested().
+  /// The reason to stop, if any: the verdict, the agent's request, or a newer generation; see comm::stop_requested().
   std::optional<std::string> stop_reason() const;
 
  private:

@@ -32,7 +32,8 @@ std::string words_of(const std::exception_ptr& error) {
   }
 }
 
-// Called in the dying thread. Identified by name, because gloo::EnforceNotMet and related types are not visible here.
+// Called in the dying thread. Looks at the type's name, because gloo::EnforceNotMet and related types are not visible
+// here.
 bool is_thrown_by_gloo() {
   const std::type_info* type = abi::__cxa_current_exception_type();
   return type != nullptr && std::string_view(type->name()).find("4gloo") != std::string_view::npos;

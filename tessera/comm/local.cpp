@@ -31,7 +31,7 @@ class LocalBackend final : public Backend {
   void close() override {}
 
  private:
-  // Shapes may differ ([1 * n] and [n]), numbers of elements do not.
+  // Shapes may differ ([1 * n] and [n]), but numbers of elements do not.
   static Started copy(at::Tensor& output, const at::Tensor& input) {
     if (output.data_ptr() != input.data_ptr()) output.view(-1).copy_(input.view(-1));
     return nullptr;

@@ -10,8 +10,8 @@
 
 namespace tessera::comm {
 
-/// While it lives, this rank is in that phase, in RankState::working or in its current state if that is more specific
-/// (evaluating, saving, joining, leaving). Nests. For the training thread.
+/// Keeps this rank in that phase during the object's lifetime, in RankState::working or in its current state if that is
+/// more specific (evaluating, saving, joining, leaving). Nests. For the training thread.
 class LongPhase {
  public:
   explicit LongPhase(std::string_view name);  ///< "merging adapters": for display, truncated to 31 bytes

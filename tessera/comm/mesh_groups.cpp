@@ -9,7 +9,7 @@
 namespace tessera::comm {
 namespace {
 
-/// The distinct axes of more than one rank, outermost first.
+/// The distinct axes with more than one rank, outermost first.
 std::vector<layout::Axis> dividing(const layout::Mesh& mesh, std::span<const layout::Axis> axes) {
   std::vector<layout::Axis> left;
   for (const layout::Axis axis : axes)
@@ -34,7 +34,7 @@ MeshGroups::MeshGroups(World& world, const layout::Mesh& mesh) : world_(&world),
 }
 
 Group MeshGroups::over(std::span<const layout::Axis> axes) const {
-  static_cast<void>(group_of(mesh_, world_->rank(), axes));  // refuses axes of two views, whatever their sizes
+  static_cast<void>(group_of(mesh_, world_->rank(), axes));  // throws for axes of two views, whatever their sizes
   const std::vector<layout::Axis> divided = dividing(mesh_, axes);
   if (divided.empty()) return Group(make_local_backend(concat(joined(axes), " ", world_->rank()), world_->device()));
   return world_->split(all_groups(mesh_, divided), joined(divided));

@@ -30,9 +30,10 @@ void report_moved(std::int64_t bytes);
 /// Bytes that this thread's backends have reported since the last call, or -1 for none (called by Group).
 std::int64_t take_moved();
 
-/// Describes the collectives that this thread starts while the object lives. Nests; the innermost is recorded. The tag
-/// is part of a collective's signature: ranks that start equal collectives for different purposes (the parameters of
-/// two units) get a mismatch error, so the text must be the same on every rank. (Entry::tag keeps its first bytes.)
+/// Describes the collectives that this thread starts during the object's lifetime. Nests; the innermost is recorded.
+/// The tag is part of a collective's signature: ranks that start equal collectives for different purposes (the
+/// parameters of two units) get a mismatch error, so the text must be the same on every rank. (Entry::tag keeps its
+/// first bytes.)
 class Tag {
  public:
   explicit Tag(std::string text);

@@ -35,10 +35,10 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* verdict_key = "join/verdict";    // set by rank 0: "ok", or the error
-constexpr std::string_view given_wrongly = "given: ";  // prefix of verdicts that a restart cannot change
+constexpr std::string_view given_wrongly = "given: ";  // prefix of verdicts that a restart would not change
 constexpr const char* count_key = "join/count";
-constexpr milliseconds first_report(5000), next_report(10000);  // when missing ranks are reported
-constexpr milliseconds more_culprits(300);  // after the first differing rank: others found in this time are named, too
+constexpr milliseconds first_report(5000), next_report(10000);  // delays before reports of missing ranks
+constexpr milliseconds more_culprits(300);  // how long to look for further differing ranks after the first
 
 std::string joined_key(int rank) { return concat("join/", rank); }
 std::string owner_key(int rank) { return concat("join/", rank, "/process"); }
@@ -75,7 +75,7 @@ std::vector<int> missing_ranks(c10d::Store& store, int size, const std::function
   return missing;
 }
 
-// True if every rank's key exists. One request, whatever the number of ranks.
+// True if every rank's key exists. Sends one request, whatever the number of ranks.
 bool all_there(c10d::Store& store, int size, const std::function<std::string(int)>& key) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < size; ++rank) keys.push_back(key(rank));
@@ -84,12 +84,12 @@ bool all_there(c10d::Store& store, int size, const std::function<std::string(int
 
 std::string seconds_text(milliseconds time) { return format_real(static_cast<double>(time.count()) / 1000, 4) + " s"; }
 
-// A remedy for variables left over from a shell or a pod.
+// The remedy if variables are left over from a shell or a pod.
 std::string left_behind(const launch::RankEnvironment& environment) {
   if (environment.unvouched.empty()) return {};
   return concat(" ", environment.unvouched,
                 " are set in the environment, but not by a known launcher: "
-                "unset them, MASTER_ADDR and MASTER_PORT to run a single rank, or start the other ranks, too.");
+                "unset them, as well as MASTER_ADDR and MASTER_PORT, to run a single rank, or start the other ranks.");
 }
 
 // "waited 5 s for ranks 2, 3 of 4; here: ranks 0, 1 on node1".
@@ -110,8 +110,8 @@ void report_missing(c10d::Store& store, const launch::RankEnvironment& environme
   for (const auto& [host, ranks] : here)
     hosts += concat(hosts.empty() ? "" : "; ", launch::ranks_text(ranks), " on ", host);
   log::warning("rendezvous: waited ", seconds_text(waited), " for ", launch::ranks_text(missing), " of ", size,
-               "; here: ", hosts.empty() ? "nobody" : hosts,
-               ". Look at the output of the missing ranks and whether their hosts were started.",
+               "; here: ", hosts.empty() ? "no rank" : hosts,
+               ". Check the output of the missing ranks, and whether their hosts were started.",
                left_behind(environment));
 }
 
@@ -147,7 +147,7 @@ std::optional<std::string> different(const std::map<int, Fingerprint>& joined) {
   for (const auto& [rank, facts] : joined) {
     const std::string mine = joined.at(0).at(0).second, theirs = facts.empty() ? "nothing" : facts[0].second;
     if (theirs == mine) continue;
-    return concat("rank ", rank, " runs another build than rank 0: '", theirs, "' against '", mine,
+    return concat("rank ", rank, " runs a different build from rank 0: '", theirs, "' instead of '", mine,
                   "'. Start the same program on every host.");
   }
   const auto what = differences(joined);
@@ -193,7 +193,7 @@ std::string judge(c10d::Store& store, const launch::RankEnvironment& environment
       left_behind(environment));
 }
 
-// The other ranks' side. If rank 0 has not joined, the lowest rank that has reports the missing ones.
+// The other ranks' side. If rank 0 has not joined, the lowest rank that has joined reports the missing ones.
 std::string await_verdict(c10d::Store& store, const launch::RankEnvironment& environment, milliseconds timeout) {
   const int rank = environment.rank;
   const auto deadline = Clock::now() + timeout;
@@ -273,7 +273,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.master_port);
   options.isServer = environment.rank == 0 && !environment.agent_hosts_store;
-  options.waitWorkers = false;  // rendezvous() waits, and can name missing ranks
+  options.waitWorkers = false;  // rendezvous() waits instead, and can name missing ranks
   options.timeout = timeout;
   limit_libtorch_log(c10::GLOG_FATAL);  // while connecting: c10d logs each retry as an error
   const std::string where = endpoint_text(environment.master_addr, environment.master_port);
@@ -286,9 +286,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const launch::RankEnvironment& enviro
     auto store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
     limit_libtorch_log(c10::GLOG_ERROR);
     if (environment.rank == 0 && environment.launcher == "torchrun") {
-      log::info("rendezvous: under torchrun, so the store at ", where, " is joined, ",
-                environment.agent_hosts_store ? "which torchrun's agent serves" : "which rank 0 serves",
-                " (c10d::TCPStore, not authenticated)");
+      log::info("rendezvous: using torchrun's store at ", where, ", served by ",
+                environment.agent_hosts_store ? "torchrun's agent" : "rank 0", " (c10d::TCPStore, not authenticated)");
     }
     return c10::make_intrusive<c10d::PrefixStore>(run_prefix(environment), std::move(store));
   } catch (const std::exception& error) {
@@ -322,8 +321,8 @@ void rendezvous(c10d::Store& store, const launch::RankEnvironment& environment, 
       verdict = judge(store, environment, timeout);
       store.set(verdict_key, verdict);
     } else {
-      verdict = await_verdict(store, environment, timeout + milliseconds(5000));  // longer than rank 0's timeout, whose
-                                                                                  // verdict has more details
+      verdict = await_verdict(store, environment, timeout + milliseconds(5000));  // rank 0's verdict has more details:
+                                                                                  // wait longer than it does
     }
   } catch (const Error&) {
     throw;
@@ -384,7 +383,7 @@ std::vector<int> leave(c10d::Store& store, int rank, int size, milliseconds time
       store.set(gone_key(rank), "1");
     }
   } catch (const std::exception&) {
-    missing.push_back(0);  // the store is gone, and so is its host: nobody is left to wait for
+    missing.push_back(0);  // the store is gone, and so is its host: no rank is left to wait for
   }
   return missing;
 }

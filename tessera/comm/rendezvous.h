@@ -18,7 +18,7 @@ class Store;
 
 namespace tessera::comm {
 
-/// Opens the job's key-value store: our agent's authenticated one if the environment names it (AgentStore), else a
+/// Opens the job's key-value store: our agent's authenticated store if the environment names it (AgentStore), else a
 /// c10d::TCPStore served by rank 0 (on the environment's socket if it has one) or by torchrun's agent; under torchrun,
 /// rank 0 logs which store is joined. Errors name host and port. Every key has a prefix unique to this run: after a
 /// restart by an agent, old keys are invisible, and our store refuses ranks of an older generation.
@@ -42,10 +42,10 @@ std::vector<std::string> exchange_texts(c10d::Store& store, const std::string& q
                                         const std::string& mine, std::chrono::milliseconds timeout);
 
 /// Leaves collectively: waits (at most `timeout`) until every rank has called it; rank 0, which may host the store,
-/// then waits until the others have gone. Returns the ranks that did not come, for a warning; never throws for them.
+/// then waits until the others have left. Returns the ranks that did not call it, for a warning; never throws for them.
 std::vector<int> leave(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
 
-/// Versions and sizes of everything sent between ranks: must be equal on every rank.
+/// Versions, and sizes of the types sent between ranks; must be equal on every rank.
 std::string build_text();
 
 }  // namespace tessera::comm

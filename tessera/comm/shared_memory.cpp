@@ -36,7 +36,7 @@ at::Tensor from_arena(at::IntArrayRef sizes, const at::TensorOptions& options) {
       options);
 }
 
-/// `group` decides where the memory comes from; nullptr before init().
+/// `group` determines where the memory comes from; nullptr before init().
 at::Tensor make(const Group* group, at::IntArrayRef sizes, const at::TensorOptions& options) {
   if (group == nullptr) return ordinary(sizes, options, "init() was not called");
   if (!options.device().is_cpu()) return ordinary(sizes, options, concat("the device is ", options.device().str()));

@@ -111,7 +111,7 @@ void Watcher::Impl::beat() {
 }
 
 void Watcher::Impl::compare() {
-  // Look at this rank first: add_group() has already reported what it had started by then.
+  // Look at this rank first, because add_group() has already reported what it had started by then.
   const Sighting mine = look_at(heartbeat().slot(), rank, cursor);
   std::vector<Sighting> theirs;
   for (const int other : on_board.others()) {

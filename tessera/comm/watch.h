@@ -2,7 +2,7 @@
 /// \file
 /// Why a waiting rank must stop, and the watcher thread that finds out. Every 100 ms it updates the rank's heartbeat on
 /// the board (launch/agent/board.h) and compares this rank's collectives with those of a neighbour in each group
-/// (mismatch.h), so that ranks that started different ones are named within a second.
+/// (mismatch.h), so that ranks that started different collectives are named within a second.
 
 #include <tessera/comm/heartbeat.h>
 #include <tessera/launch/watch/record.h>
@@ -22,9 +22,9 @@ class Store;
 
 namespace tessera::comm {
 
-/// Returns why no wait of this process can succeed any more, or nullopt: the launcher's agent asks the ranks to end (a
-/// peer failed), this process belongs to a replaced generation, or collectives do not match. Backends call it at least
-/// every 200 ms while they wait, and throw Error with it. Any thread; about 10 ns.
+/// Returns the reason why no wait of this process can succeed, or nullopt. Reasons: the launcher's agent asks the ranks
+/// to end (a peer failed), this process belongs to a replaced generation, or collectives do not match. Backends call it
+/// at least every 200 ms while they wait, and throw Error with it. Any thread; about 10 ns.
 std::optional<std::string> stop_requested();
 /// Throws Error with the reason, if there is one.
 void throw_if_stopped();

@@ -68,7 +68,8 @@ void check_ranks(const std::vector<int>& ranks, const std::string& name, int wor
   const bool ascending = std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   if (!in_range || !ascending) {
     throw InputError(concat("group '", name, "', ", list_text(ranks),
-                            ": the ranks must be ascending, distinct, not empty and within 0..", world_size - 1, "."));
+                            ": the list must not be empty, and its ranks must be ascending, distinct and within 0..",
+                            world_size - 1, "."));
   }
 }
 
@@ -93,7 +94,7 @@ const BackendRow* choose_backend(const InitOptions& options, int world_size, boo
   if (row->reach == Reach::one_rank && world_size > 1)
     throw InputError(concat(origin, " = '", name, "' is for one rank; this job has ", world_size, "."));
   if (row->reach == Reach::one_host && !one_host)
-    throw InputError(concat(origin, " = '", name, "' is for ranks of one host; this job has several. Use auto."));
+    throw InputError(concat(origin, " = '", name, "' is for ranks of one host; this job has several hosts. Use auto."));
   if (row->device != Device::automatic && options.device != Device::automatic && row->device != options.device)
     throw InputError(concat(origin, " = '", name, "' moves ", layout::device_text(row->device),
                             " tensors, but the device is ", options.device, "; use ",
@@ -113,7 +114,7 @@ std::shared_ptr<Backend> make_backend(const BackendRow& row, const BackendReques
 Device device_that_works(const InitOptions& options, bool tells) {
   if (options.device == Device::xla)
     throw InputError(
-        "device xla is for `tessera train`; a program of yours compiles its step with xla::open_devices()");
+        "device xla is for `tessera train`; your own program can compile its step with xla::open_devices()");
   if (options.device != Device::automatic) return options.device;
   const BackendRow* named = layout::find_backend(options.backend);
   if (options.backend != "auto" && (named == nullptr || named->device == Device::cpu)) return Device::cpu;
@@ -148,7 +149,7 @@ void ignore_broken_pipes() {
 void stop_watching_at_exit() {
   static const bool once = [] {
     std::atexit([] {
-      // A process forked from a rank does not have that thread.
+      // A process forked from a rank does not have the watcher's thread.
       if (heartbeat().slot().pid == getpid()) process().watcher.reset();
     });
     return true;
@@ -259,7 +260,7 @@ struct World::Impl {
     process().watcher->add_group(id, members);
   }
 
-  // Checks that all members make the same request: otherwise they would wait for each other until the timeout.
+  // Checks that all members make the same request, because otherwise they would wait for each other until the timeout.
   void agree_on(const std::string& what, const std::string& request, int number, const std::vector<int>& members) {
     if (!store) return;
     const auto key = [number](int r) { return concat("group/", number, "/request/", r); };
@@ -281,7 +282,7 @@ struct World::Impl {
     } catch (const c10::Error& error) {
       throw Error(concat(what, ": ", request, ": rank ", environment.rank,
                          " lost the store: ", error.what_without_backtrace(),
-                         ". Rank 0 (or the launcher) served it and has ended: look at its output."));
+                         ". Rank 0 (or the launcher) served it and has exited: look at its output."));
     }
   }
 

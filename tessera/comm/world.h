@@ -19,7 +19,7 @@ struct InitOptions {
   /// ranks share a host, hier if several hosts have several ranks, else gloo. TESSERA_BACKEND overrides auto.
   /// c10d_gloo: LibTorch's Gloo with its own collectives, for comparison.
   std::string backend = "auto";
-  /// cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in) | auto (cuda where that works)
+  /// cpu | cuda (device index = local rank modulo devices; needs the CUDA plug-in) | auto (cuda if it works)
   Device device = Device::cpu;
   double timeout_seconds = 1800;  ///< limit for a collective, and for the rendezvous (at most 300)
   /// Names and values that must be the same on all ranks, besides the build. Ranks that differ are refused within a
@@ -34,7 +34,7 @@ class World {
  public:
   int rank() const;            ///< this process's rank, from 0
   int size() const;            ///< number of ranks of the job
-  int local_rank() const;      ///< rank among those of this host, from 0
+  int local_rank() const;      ///< rank among the ranks of this host, from 0
   int local_size() const;      ///< number of ranks on this host
   c10::Device device() const;  ///< device of this process's tensors
   /// All ranks.

@@ -11,7 +11,7 @@
 namespace tessera::corpus {
 namespace {
 
-/// Shares of the period by the largest-remainder method, each at least 1.
+/// Divides the period into shares by the largest-remainder method, each at least 1.
 std::vector<std::int64_t> shares_of(std::span<const double> weights, std::int64_t period) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<std::int64_t> shares;
@@ -19,12 +19,12 @@ std::vector<std::int64_t> shares_of(std::span<const double> weights, std::int64_
   for (std::size_t p = 0; p < weights.size(); ++p) {
     const double exact = weights[p] / sum * static_cast<double>(period);
     shares.push_back(std::max<std::int64_t>(static_cast<std::int64_t>(exact), 1));
-    rests.emplace_back(static_cast<double>(shares.back()) - exact, p);  // the most negative lost the most by rounding
+    rests.emplace_back(static_cast<double>(shares.back()) - exact, p);  // most negative: lost the most by rounding
   }
   std::sort(rests.begin(), rests.end());
   std::int64_t left = period - std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
   for (std::size_t i = 0; left > 0; ++i, --left) ++shares[rests[i % rests.size()].second];
-  while (left < 0) {  // many parts with less than one sample each: reduce the largest
+  while (left < 0) {  // when many parts are due less than one sample each, reduce the largest
     --*std::max_element(shares.begin(), shares.end());
     ++left;
   }

@@ -21,7 +21,7 @@ class BlendOrder {
 
   struct Sample {
     std::int64_t part = 0;
-    std::int64_t number = 0;  ///< number of earlier samples from this part
+    std::int64_t number = 0;  ///< number of earlier samples from the same part
   };
   Sample operator()(std::int64_t i) const;  ///< i >= 0
 

@@ -19,7 +19,7 @@ struct Columns::Form {
   std::vector<std::string_view> required, optional;
 };
 
-/// In order of precedence; of those between the first and the last, only one may match.
+/// In order of precedence. Of the forms between the first and the last, only one may match.
 const std::vector<Columns::Form>& Columns::forms() {
   static const std::vector<Form> all = {
       {RecordForm::tokens,
@@ -41,7 +41,7 @@ const std::vector<Columns::Form>& Columns::forms() {
 
 namespace {
 
-/// Columns that may accompany conversations, by these names only; they are passed to the chat template
+/// Columns that may accompany conversations, under exactly these names; they are passed to the chat template
 /// (data/examples.h).
 constexpr std::array<std::string_view, 3> beside_messages = {"tools", "documents", "chat_template_kwargs"};
 
@@ -97,7 +97,9 @@ std::vector<std::pair<std::string, std::string>> parse_column_map(const std::str
   for (const Columns::Form& form : Columns::forms())
     for (const auto& names : {form.required, form.optional})
       for (const std::string_view name : names)
-        if (name != "question" && !contains(known, name)) known.emplace_back(name);  // "question" is called prompt here
+        if (name != "question" && !contains(known, name))
+          known.emplace_back(name);  // "question" has the meaning
+                                     // prompt
   for (const std::string& part : split(text, ',')) {
     const std::size_t sign = part.find('=');
     const std::string meaning = trim(part.substr(0, sign));
@@ -211,8 +213,8 @@ const Columns::Form& Columns::form_of(const Value& record) const {
     if (one || two) halves.push_back(concat(form.required[one ? 0 : 1], " without ", form.required[one ? 1 : 0]));
   }
   throw InputError(concat(record.where().str(), ": the columns are ", join(names_of(record)), ": ",
-                          halves.empty() ? "no column name is known" : join(halves), "; known are ", known_columns,
-                          advice(record)));
+                          halves.empty() ? "none of them is a known column" : join(halves), "; known are ",
+                          known_columns, advice(record)));
 }
 
 void Columns::write_note(const Value& first, const Form& form) {
@@ -232,7 +234,7 @@ void Columns::write_note(const Value& first, const Form& form) {
     const Value made = normal(first, &unused);
     for (const char* name : {"messages", "prompt"})
       if (const Value* list = made.find(name)) has_messages_ |= list->is_array();
-  } catch (const Error&) {  // the record is read again later, and the problem is counted or reported then
+  } catch (const Error&) {  // the record is read again later, when the problem is counted or reported
     has_messages_ = form.form == RecordForm::messages || form.form == RecordForm::sharegpt;
   }
   const char* kind = form.form == RecordForm::sharegpt ? " (ShareGPT)"

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Interpreting the columns of a dataset's records. Names vary between datasets; training uses these forms:
+/// Interprets the columns of a dataset's records. Names vary between datasets; training uses these forms:
 ///
 ///   {"text": "..."}    {"prompt": "...", "completion": "..."}    {"messages": [{"role": "...", "content": "..."}]}
 ///   {"input_ids": [...], "labels": [...]}    {"prompt": "...", "chosen": "...", "rejected": "..."}
@@ -12,7 +12,7 @@
 /// | messages | the same |
 /// | conversations (ShareGPT: from and value; or role and content) | messages |
 /// | instruction, input, output (Alpaca) | prompt and completion, in Alpaca's published template |
-/// | text, or the one that is named | text |
+/// | text, or the column that is named | text |
 /// | chosen, rejected; prompt (or question, or conversations), with ColumnOptions::pairs | conversations.h, pair_of() |
 ///
 /// input_ids take precedence over all other columns, and text is considered last, because it is usually derived from
@@ -32,8 +32,8 @@ namespace tessera::corpus {
 
 struct ColumnOptions {
   std::string text_field =
-      {};  ///< --dataset_text_field: use this column as the text, whatever the others are; "": not set
-  /// --column_map: pairs (meaning, column), such as {"prompt", "question"}. If given, it alone decides.
+      {};  ///< --dataset_text_field: use this column as the text, regardless of the others; "": not set
+  /// --column_map: pairs (meaning, column), such as {"prompt", "question"}. If given, only these pairs are used.
   std::vector<std::pair<std::string, std::string>> map = {};
   bool pairs = false;              ///< records are pairs of answers
   bool nulls_are_missing = false;  ///< null means missing inside messages and accompanying columns (tables)
@@ -49,7 +49,7 @@ class Columns {
  public:
   /// Throws InputError if the options contradict each other.
   explicit Columns(const ColumnOptions& options);
-  /// Also examines the first record. Throws InputError with its place and columns if they match no known form, match
+  /// Examines the first record as well. Throws InputError with its place and columns if they match no known form, match
   /// several forms, or contradict the options.
   Columns(const Value& first_record, const ColumnOptions& options);
 

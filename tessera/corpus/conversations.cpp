@@ -11,7 +11,7 @@
 namespace tessera::corpus {
 namespace {
 
-/// The role of a ShareGPT speaker.
+/// Returns the role of a ShareGPT speaker.
 std::string_view role_of(const Value& speaker) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> roles = {
       {{"human", "user"},
@@ -57,7 +57,7 @@ bool has_role(const Value& message, std::string_view name) {
   return role != nullptr && role->is_string() && role->as_string() == name;
 }
 
-/// Number of messages that both lists begin with.
+/// Number of leading messages that both lists share.
 std::size_t common_messages(const Value& a, const Value& b) {
   std::size_t n = 0;
   while (n < a.items().size() && n < b.items().size() && dump_json(a.items()[n], -1) == dump_json(b.items()[n], -1))
@@ -71,8 +71,8 @@ Value rest_of(const Value& list, std::size_t begin) {
   return rest;
 }
 
-/// Whether an answer may begin after text[0, at): at a blank, or after the end of a line or a word. Characters of three
-/// bytes and more count as words of their own (Chinese, Japanese).
+/// Whether an answer may begin after text[0, at): at a blank, or after the end of a line or a word. Each character of
+/// three or more bytes counts as a word (Chinese, Japanese).
 bool may_begin(std::string_view text, std::size_t at, bool is_common) {
   if (at == 0) return false;
   if (is_common && text[at] == ' ') return true;
@@ -84,7 +84,7 @@ bool may_begin(std::string_view text, std::size_t at, bool is_common) {
   return !inside && static_cast<unsigned char>(text[lead]) >= 0xE0;
 }
 
-/// Length in bytes of the prompt that two texts begin with; 0: none.
+/// Length in bytes of the prompt with which both texts begin; 0: none.
 std::size_t common_prompt(std::string_view a, std::string_view b) {
   const auto differ = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   const auto common = static_cast<std::size_t>(differ.first - a.begin());
@@ -191,7 +191,7 @@ Value pair_of(const Value& record, const PairParts& parts) {
   check_not_empty(*parts.chosen, "chosen");
   check_not_empty(*parts.rejected, "rejected");
   PairParts given = parts;
-  if (given.prompt != nullptr && given.prompt->is_null()) given.prompt = nullptr;  // an empty cell of a table
+  if (given.prompt != nullptr && given.prompt->is_null()) given.prompt = nullptr;  // an empty cell in a table
   const bool lists = holds_messages(*given.chosen) || holds_messages(*given.rejected) ||
                      (given.prompt != nullptr && holds_messages(*given.prompt));
   return lists ? lists_of(record, given) : texts_of(record, given);

@@ -16,7 +16,7 @@ namespace tessera::corpus {
 /// message, it is prepended. Throws InputError for an unknown speaker.
 Value messages_of(const Value& conversation, std::string_view role, const Value* system = nullptr);
 
-/// Whether a value is such a list or a single message, rather than text.
+/// Whether a value is a list of messages or a single message, rather than text.
 inline bool holds_messages(const Value& value) { return value.is_array() || value.is_object(); }
 
 /// Members of ShareGPT's turns that messages_of() ignores, such as "conversations.weight". Members of messages are
@@ -36,7 +36,7 @@ struct PairParts {
 /// message is not from the assistant.
 Value pair_of(const Value& record, const PairParts& parts);
 
-/// Removes null members at any depth: in tables every row has the same members, so that e.g. each tool call has the
+/// Removes null members at any depth. In tables, every row has the same members, so e.g. each tool call has the
 /// arguments of all tool calls.
 Value without_nulls(const Value& value);
 

@@ -45,7 +45,8 @@ std::optional<Split> split_of_word(std::string_view word) {
   return std::nullopt;
 }
 
-/// The first word of a name that names a split; words are delimited by characters that are not letters.
+/// Returns the split named by the first word of a name that names one; words are delimited by characters that are not
+/// letters.
 std::optional<Split> split_of_name(std::string_view name) {
   const std::string lower = to_lower(name);
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || static_cast<unsigned char>(c) >= 0x80; };
@@ -66,7 +67,7 @@ void collect(const std::string& folder, const std::string& below, std::vector<st
     const std::string path = below.empty() ? name : path_join(below, name);
     const std::string full = path_join(folder, path);
     if (is_directory(full)) {
-      if (!fs::is_symlink(full)) collect(folder, path, paths);  // a link may lead back here
+      if (!fs::is_symlink(full)) collect(folder, path, paths);  // a link may lead back to this folder
     } else if (const auto kind = recognise(name).kind; kind && !to_lower(name).ends_with(".idx")) {
       // a file like model.bin is not a pair of token files
       if (*kind != FileKind::tokens || path_exists(full.substr(0, full.size() - 4) + ".idx")) paths.push_back(path);
@@ -82,7 +83,7 @@ const std::string& plain_name(const Value& value) {
   return name;
 }
 
-/// The files written by Dataset.save_to_disk: state.json lists the shards in order.
+/// Returns the files written by Dataset.save_to_disk: state.json lists the shards in order.
 std::vector<FolderFile> files_of_saved(const std::string& folder, std::optional<Split> split) {
   const Value state = read_json(path_join(folder, "state.json"), std::uint64_t{64} << 20);
   if (const Value* own = state.find("_split"); own != nullptr && own->is_string() && !split)
@@ -106,7 +107,7 @@ bool is_saved(const std::string& folder) {
   return state.is_object() && state.find("_data_files") != nullptr;
 }
 
-/// The files written by DatasetDict.save_to_disk: one folder per split.
+/// Returns the files written by DatasetDict.save_to_disk: one folder per split.
 std::vector<FolderFile> files_of_saved_splits(const std::string& folder) {
   const Value dict = read_json(path_join(folder, "dataset_dict.json"), std::uint64_t{64} << 20);
   std::vector<FolderFile> files;

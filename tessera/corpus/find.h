@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Finding files by name; the base of sources.h.
+/// Finds files by name; used by sources.h.
 
 #include <tessera/corpus/sources.h>
 
@@ -18,7 +18,8 @@ struct Recognised {
 };
 Recognised recognise(std::string_view path);
 
-/// The split named by a path below its dataset's folder, if any: by a word of the file's name, otherwise of a folder's.
+/// The split that a path below its dataset's folder names, if any: by a word of the file's name, otherwise by a word of
+/// a folder's name.
 std::optional<Split> split_of(std::string_view path);
 
 struct FolderFile {

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Records without anything to learn, which are skipped and counted, whereas an invalid record is an error.
+/// Records with nothing to learn from. They are skipped and counted, whereas an invalid record is an error.
 
 #include <tessera/base/error.h>
 

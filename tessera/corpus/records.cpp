@@ -22,7 +22,7 @@ std::vector<Piece> pieces_of(const SourceFile& file, std::uint64_t bytes_each) {
   if (file.kind == FileKind::tokens) has_no_records(file);
   if (is_table(file)) return table_plugin().pieces_of(file, bytes_each);
   if (is_lines(file) && file.compression == Compression::none) return pieces_of_lines(file, bytes_each);
-  return {{0, file.bytes, file.bytes}};  // record boundaries are only known when reading from the start
+  return {{0, file.bytes, file.bytes}};  // record boundaries are known only when reading from the start
 }
 
 std::unique_ptr<RecordReader> read_records(const SourceFile& file, const Piece& piece,

@@ -4,8 +4,8 @@
 ///
 /// This header: records. Every kind of file is a sequence of records, and a record is an object with named fields (the
 /// line of a .jsonl, the row of a table; a line of plain text is {"text": "a line\n"}), so the tokenizing code does not
-/// depend on the kind. Large files are read in pieces, by several processes at once. How each kind converts its cells:
-/// see readers/, and tables/arrow.h for Parquet and Arrow.
+/// depend on the file kind. Large files are read in pieces, by several processes at once. How each kind converts its
+/// cells: see readers/, and tables/arrow.h for Parquet and Arrow.
 
 #include <tessera/base/value.h>
 
@@ -32,7 +32,7 @@ struct SourceFile {
 /// groups of Parquet, batches of Arrow). The pieces of a file, in order, contain each of its records once.
 struct Piece {
   std::uint64_t begin = 0, end = 0;
-  std::uint64_t bytes = 0;  ///< approximate bytes of the file: for sharing work and for progress
+  std::uint64_t bytes = 0;  ///< approximate bytes of the file, for sharing work and for progress
 };
 
 /// Divides a file into pieces of about `bytes_each` bytes; at least one. A compressed file, a .json and a .csv are one
@@ -41,7 +41,7 @@ struct Piece {
 std::vector<Piece> pieces_of(const SourceFile& file, std::uint64_t bytes_each);
 
 /// Iterates over the records of a piece, in order. Memory: one record of at most 1 GiB; for Parquet a few pages per
-/// column, for Arrow one batch. One thread at a time; different readers are independent.
+/// column, for Arrow one batch. Use a reader from one thread at a time; different readers are independent.
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
@@ -54,7 +54,7 @@ class RecordReader {
   virtual std::uint64_t bytes_read() const = 0;
 };
 
-/// `columns`: columns to read (others are skipped where that saves work: Parquet, Arrow); missing ones are not an
+/// Opens a reader. `columns`: columns to read (for Parquet and Arrow, others are skipped); missing ones are not an
 /// error; empty: all. Throws InputError when the file cannot be opened, and Error when it needs the plug-in for Parquet
 /// and Arrow (tables/table_plugin.h) and that was not built.
 std::unique_ptr<RecordReader> read_records(const SourceFile& file, const Piece& piece,

@@ -14,7 +14,8 @@ namespace tessera::corpus {
 OutputFormat output_format(const std::string& path) {
   const Recognised found = recognise(path);
   if (found.kind == FileKind::text || found.kind == FileKind::jsonl) return {*found.kind, found.compression};
-  throw InputError(concat("--output ", path, ": only .jsonl and .txt can be written, each also .gz, .zst, .xz"));
+  throw InputError(
+      concat("--output ", path, ": only .jsonl and .txt can be written, each optionally followed by .gz, .zst or .xz"));
 }
 
 /// The open file, read as lines or as records.

@@ -34,7 +34,7 @@ struct Item {
 };
 using NextItem = std::function<std::optional<Item>()>;
 
-/// Items on disk: written sequentially, then read once in the same order.
+/// A file of items that is written sequentially, then read once in the same order.
 class Spill {
  public:
   explicit Spill(const std::string& folder) : fd_(open_unnamed_file(folder, "the items cannot be shuffled")) {}
@@ -143,7 +143,7 @@ class Sorter {
       if (!spill) continue;
       spill->rewind();
       sort([&] { return spill->next(); }, level + 1);
-      spill.reset();  // frees its disk space
+      spill.reset();  // frees the file's disk space
     }
   }
 

@@ -44,7 +44,7 @@ SourceFile recognised(const std::string& path) {
   return file;
 }
 
-/// Throws when the files are of several kinds.
+/// Throws if the files are of several kinds.
 void require_one_kind(const std::string& what, const std::vector<SourceFile>& files) {
   std::map<FileKind, std::vector<const SourceFile*>> by_kind;
   for (const SourceFile& file : files) by_kind[file.kind].push_back(&file);

@@ -22,16 +22,16 @@ enum class Split { train, validation, test };
 const char* name_of(Split split);
 const char* name_of(FileKind kind);  ///< "text", "JSON Lines", "Parquet", ...
 
-/// The files of a path, a glob (`*`, `?`, `[a-z]`, and `**` for any folders) or a folder, sorted by path; all of one
-/// kind. From a folder whose names indicate splits, those of `split`; otherwise all files are train. Throws InputError
-/// with what was searched and what exists when nothing is found, when an extension is unknown, and when kinds are
-/// mixed.
+/// Returns the files of a path, a glob (`*`, `?`, `[a-z]`, and `**` for any folders) or a folder, sorted by path; all
+/// of one kind. In a folder whose names indicate splits, only those of `split`; otherwise all files belong to train.
+/// Throws InputError with the searched and the existing names when nothing is found, when an extension is unknown, and
+/// when kinds are mixed.
 std::vector<SourceFile> find_sources(const std::string& what, Split split = Split::train);
 
-/// Whether a folder has files known to be of this split (for train: also by their names).
+/// Whether a folder contains files that are known to belong to this split (for train, by their names as well).
 bool has_split(const std::string& folder, Split split);
 
-/// One file with its detected kind. Throws InputError if it does not exist or its extension is unknown.
+/// Returns one file with its detected kind. Throws InputError if it does not exist or its extension is unknown.
 SourceFile source_file(const std::string& path);
 
 }  // namespace tessera::corpus

@@ -11,7 +11,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::int64_t pad_id = 0;  // any valid id: nothing depends on it
+constexpr std::int64_t pad_id = 0;  // could be any valid id: nothing depends on it
 
 /// x [rows, T] -> [rows, length].
 at::Tensor filled_with(std::int64_t value, const at::Tensor& x, std::int64_t length) {
@@ -79,7 +79,7 @@ Batch make_batch(const Dataset& dataset, const Sampler& sampler, const std::vect
     batch.lengths.push_back(static_cast<std::int64_t>(row.ids.size()));
     batch.labels_not_ignored += counted;
     batch.scored_tokens += counted - (row.labels.front() != not_scored);
-    if (documents == read.size()) continue;  // one per row: no list needed
+    if (documents == read.size()) continue;  // one document per row: no list needed
     for (const std::int64_t start : row.document_starts)
       batch.document_starts.push_back(static_cast<std::int64_t>(i * length) + start);
   }

@@ -62,7 +62,7 @@ class Blended final : public Joined {
   std::int64_t size() const override { return epoch_; }
   std::int64_t length(std::int64_t row) const override { return Joined::length(row % begins().back()); }
   Row read(std::int64_t row) const override { return Joined::read(row % begins().back()); }
-  std::int64_t tokens() const override { return Dataset::tokens(); }  // repeated rows count repeatedly
+  std::int64_t tokens() const override { return Dataset::tokens(); }  // counts repeated rows each time
   const Blend* blend() const override { return &blend_; }
 
  private:

@@ -22,14 +22,14 @@ std::shared_ptr<const Dataset> joined(std::vector<std::shared_ptr<const Dataset>
 std::shared_ptr<const Dataset> blended(std::vector<std::shared_ptr<const Dataset>> parts,
                                        const std::vector<double>& weights, BlendMode mode);
 
-/// The order of a blend: maps sample i to row `number` of its part (mod the part's size), in an order of the part's
-/// own.
+/// The order of a blend: maps sample i to row `number` of its part (mod the part's size), in an order that belongs to
+/// the part.
 class Blend {
  public:
   Blend(corpus::BlendOrder order, std::vector<std::int64_t> begins);
 
   struct Place {
-    std::int64_t part = 0, begin = 0, size = 0;  ///< its rows are [begin, begin + size)
+    std::int64_t part = 0, begin = 0, size = 0;  ///< the part's rows are [begin, begin + size)
     std::int64_t number = 0;                     ///< number of earlier samples from this part
   };
   Place operator()(std::int64_t sample) const;
@@ -37,7 +37,7 @@ class Blend {
 
  private:
   corpus::BlendOrder order_;
-  std::vector<std::int64_t> begins_;  // the first row of each part, and the end
+  std::vector<std::int64_t> begins_;  // the first row of each part, and the total number of rows
 };
 
 }  // namespace tessera::data

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Common base of all blocks, wherever their tokens are stored.
+/// \file The common base of all blocks, no matter where their tokens are stored.
 
 #include <tessera/data/dataset.h>
 
@@ -9,7 +8,7 @@
 
 namespace tessera::data {
 
-/// Rows of one length in which every scorable token is scored.
+/// Rows of the same length in which every token that can be scored is scored.
 class BlockRows : public Dataset {
  public:
   /// `documents`: a document that begins inside a block is separate; it does not attend to earlier tokens, and its

@@ -1,4 +1,4 @@
-// Blocks from memory, from a mapped file, and from a slice of another dataset.
+// Creates blocks from memory, from a mapped file, and from a slice of another dataset.
 
 #include <algorithm>
 #include <span>
@@ -12,7 +12,8 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::int64_t kCheckedAtOnce = std::int64_t{16} << 20;  // tokens; takes well under a second
+// number of tokens; checking them takes well under a second
+constexpr std::int64_t kCheckedAtOnce = std::int64_t{16} << 20;
 
 // Every id must be a valid row of the embedding.
 template <class Id>
@@ -114,7 +115,7 @@ Row BlockRows::read(std::int64_t block) const {
   for (const std::int64_t start : starts_in(block * block_size_)) {
     if (start == 0) continue;
     row.document_starts.push_back(start);
-    row.labels[static_cast<std::size_t>(start)] = not_scored;  // not predicted by the previous document
+    row.labels[static_cast<std::size_t>(start)] = not_scored;  // not predicted from the previous document
   }
   return row;
 }

@@ -16,7 +16,7 @@ namespace tessera::data {
 std::shared_ptr<const Dataset> stored_blocks(std::shared_ptr<const corpus::TokenStore> store, std::int64_t block_size,
                                              bool documents, const std::string& source);
 
-/// The store's records as examples; `longest`: tokens of the longest.
+/// The store's records as examples; `longest`: tokens of the longest record.
 std::shared_ptr<const ExampleSource> stored_examples(std::shared_ptr<const corpus::TokenStore> store,
                                                      std::int64_t longest);
 

@@ -8,10 +8,10 @@ namespace tessera::data {
 
 class Dataset;
 
-/// "1024 rows, contents 5f3a9c0b12de4477": the number of rows and a hash of them. Beyond 2^20 tokens the hash covers
-/// only 256 evenly spaced rows, including the first and the last, so that startup stays fast. The text changes if rows
-/// are appended, removed or shifted; a change within one row of a large dataset may go unnoticed. Empty for a stream,
-/// whose state identifies its files (stream/row_stream.h).
+/// "1024 rows, contents 5f3a9c0b12de4477": the number of rows and a hash of them. For more than 2^20 tokens the hash
+/// covers only 256 evenly spaced rows, including the first and the last, so that startup stays fast. The text changes
+/// if rows are appended, removed or shifted; a change within one row of a large dataset may go unnoticed. Empty for a
+/// stream, whose state identifies its files (stream/row_stream.h).
 std::string describe_contents(const Dataset& dataset);
 
 }  // namespace tessera::data

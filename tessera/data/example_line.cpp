@@ -16,7 +16,7 @@ namespace tessera::data {
 namespace {
 
 using corpus::LeftOut;
-using text::Piece;  // here: a separately tokenized piece of an example's text
+using text::Piece;  // a separately tokenized piece of an example's text
 using Completion = text::ChatTemplate::Completion;
 
 const std::string& not_empty(const Value& field, std::string_view name) {
@@ -116,7 +116,7 @@ void find_unread(const Value& line, const text::ChatTemplate& chat, std::vector<
       if (!chat.reads(name)) unread.push_back(concat("chat_template_kwargs.", name));
 }
 
-/// The tokens of an example to score.
+/// Selects the tokens of an example that are scored.
 enum class Scored { as_asked, whole_answer };
 
 class Encoder {
@@ -219,7 +219,8 @@ class Encoder {
     example_.scored.insert(example_.scored.end(), ids.size(), scored);
   }
 
-  /// Adds the tokenizer's own prefix and suffix unless the text already has them; a conversation has its own end.
+  /// Adds the tokenizer's own prefix and suffix unless the text already has them; a conversation is ended by its
+  /// template.
   void put_ends() {
     const std::vector<std::int32_t> prefix = tokenizer_.prefix(), suffix = tokenizer_.suffix();
     std::vector<std::int32_t>& ids = example_.ids;

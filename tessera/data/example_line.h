@@ -25,7 +25,7 @@ struct ExampleLine {
   bool cut = false;
   std::size_t ends_before = 0;             ///< number of leading tokens from the tokenizer's prefix
   std::vector<std::string> unused_fields;  ///< fields that the chat template does not read, such as "messages.weight"
-  std::string remark;                      ///< warning about the record; the same text for the same problem
+  std::string remark;                      ///< warning about the record; the same problem always has the same text
 
   std::int64_t scored_tokens() const;  ///< at positions >= 1
 };
@@ -34,8 +34,8 @@ struct ExampleLine {
 using EncodePiece =
     std::function<std::vector<std::int32_t>(std::string_view piece, bool first, const text::ChatEncoder& encoder)>;
 
-/// Throws InputError with file:line:column, and corpus::LeftOut where there is nothing to learn. Any number of threads
-/// may call it.
+/// Throws InputError with file:line:column, and corpus::LeftOut if there is nothing to learn from the record. Any
+/// number of threads may call it.
 ExampleLine encode_example(const Value& line, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                            const EncodePiece& encode = {});
 

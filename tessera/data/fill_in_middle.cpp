@@ -31,7 +31,7 @@ class Draws {
 
 void append(Ids& out, std::span<const std::int64_t> ids) { out.insert(out.end(), ids.begin(), ids.end()); }
 
-/// Positions between characters, both ends included, so that no cut splits a character. Bytes that are not valid UTF-8
+/// Positions between characters, including both ends, so that no cut splits a character. Bytes that are not valid UTF-8
 /// belong to the preceding character.
 std::vector<std::size_t> places_between(std::string_view text) {
   std::vector<std::size_t> places = {0};
@@ -172,7 +172,8 @@ Row filled_in_middle(const Row& row, const FillInMiddle& how, const text::Tokeni
   std::fill(out.labels.begin() + static_cast<std::ptrdiff_t>(made), out.labels.end(), not_scored);
   if (made > 0 && out.document_starts.back() == static_cast<std::int64_t>(made)) out.document_starts.pop_back();
   for (const std::int64_t start : out.document_starts)
-    if (start > 0) out.labels[static_cast<std::size_t>(start)] = not_scored;  // not predicted by the previous document
+    // not predicted from the previous document
+    if (start > 0) out.labels[static_cast<std::size_t>(start)] = not_scored;
   return out;
 }
 

@@ -17,9 +17,9 @@ namespace tessera::data {
 struct FillInMiddle {
   double rate = 0.5;         ///< probability that a text is rearranged
   double spm_rate = 0.5;     ///< probability that a rearranged text puts the suffix first (SPM)
-  double fragment_rate = 1;  ///< probability per fragment, in a text that is chosen by `rate` and contains `split`
+  double fragment_rate = 1;  ///< probability for each fragment of a text that was chosen by `rate` and contains `split`
   std::optional<std::int64_t> split = {};  ///< the token between fragments
-  std::string no_prefix = {};              ///< texts with this prefix remain unchanged; empty: none do
+  std::string no_prefix = {};              ///< texts with this prefix are not rearranged; empty: no such prefix
   std::int64_t prefix = 0, middle = 0, suffix = 0, pad = 0, end = 0;  ///< ids of tokens
   std::uint64_t seed = 0;
 };
@@ -32,14 +32,14 @@ std::string no_blocks_to_fill(const std::string& path);
 
 /// Returns a row of the same length in which each text of `row` (delimited by tokens `end` and by document starts) is,
 /// with probability `rate`, rearranged into `prefix` A `suffix` C `middle` B (PSM) or `prefix` `suffix` C `middle` A B
-/// (SPM), where A B C are its characters, each part tokenized separately. Special tokens inside it are dropped, and so
-/// are an empty text and its `end`. An overlong result is cut at the row's end; a short one is filled with `pad`, which
-/// is not scored. Random choices depend on (seed, sample) alone. All tokens of the row must be scored, except the first
-/// ones of documents.
+/// (SPM), where A B C are the parts of its text, each tokenized separately. Special tokens inside a text are dropped,
+/// and so are empty texts together with their `end`. A result that is too long is cut at the row's end; one that is too
+/// short is filled with `pad`, which is not scored. Random choices depend on (seed, sample) alone. All tokens of the
+/// row must be scored, except the first ones of documents.
 Row filled_in_middle(const Row& row, const FillInMiddle& how, const text::Tokenizer& tokenizer, std::int64_t sample);
 
 /// Blocks that are rearranged while they are read: read_sample() draws by sample number, so that each epoch cuts a text
-/// elsewhere; read() draws by row number.
+/// at different places; read() draws by row number.
 std::shared_ptr<const Dataset> rows_to_fill(std::shared_ptr<const Dataset> rows, FillInMiddle how,
                                             std::shared_ptr<const text::Tokenizer> tokenizer);
 

@@ -17,7 +17,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::int64_t most_classes = 10'000;  // a larger label is not a class number
+constexpr std::int64_t most_classes = 10'000;  // larger labels are not accepted as class numbers
 
 bool is_number(const Value& label) {
   return label.kind() == Value::Kind::integer || label.kind() == Value::Kind::boolean;
@@ -38,7 +38,7 @@ Value label_of(const Value& label, const corpus::SourceFile& file) {
   return value;
 }
 
-/// Calls take(record, file) for the records of all files, in order, until it returns false.
+/// Calls take(record, file) for the records of all files, in order, until `take` returns false.
 void for_each_record(const std::vector<corpus::SourceFile>& files, const std::vector<std::string>& columns,
                      const std::function<bool(const Value&, const corpus::SourceFile&)>& take) {
   for (const corpus::SourceFile& file : files)
@@ -171,7 +171,7 @@ Datasets open_labelled(const DataConfig& config, const text::WordPieceTokenizer&
         return true;
       }
       const Value* pair = record.find("text_pair");
-      if (pair && pair->is_null()) pair = nullptr;  // an empty cell of a table
+      if (pair && pair->is_null()) pair = nullptr;  // an empty cell means no second text
       text::Encoding encoding = pair ? tokenizer.encode_pair(text.as_string(), pair->as_string(), max_length)
                                      : tokenizer.encode_text(text.as_string(), max_length);
       if (encoding.ids.empty())

@@ -33,7 +33,8 @@ class MadeUpBlocks final : public BlockRows {
 
  private:
   void read_ids(std::int64_t first, std::vector<std::int64_t>& out) const override {
-    auto next = std::upper_bound(begins_.begin(), begins_.end(), first);  // the document after that of `first`
+    // the document after the one that contains `first`
+    auto next = std::upper_bound(begins_.begin(), begins_.end(), first);
     for (std::int64_t at = first; at < first + max_length(); ++at) {
       if (at == *next) ++next;
       out.push_back(at + 1 == *next ? last_id_ : (at - *(next - 1) + 1) % last_id_);
@@ -48,7 +49,7 @@ class MadeUpBlocks final : public BlockRows {
   }
 
   std::int64_t last_id_;
-  std::vector<std::int64_t> begins_;  // start of each document in the stream, and the end
+  std::vector<std::int64_t> begins_;  // start of each document in the stream, and the stream's end
 };
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 namespace tessera::data {
 
-/// Returns the files in list order; of folders with splits those of `split`, of others all. Throws InputError, naming
-/// the setting `flag`, for a missing or an empty file.
+/// Returns the files in list order: from folders with splits those of `split`, from other folders all. Throws
+/// InputError, naming the setting `flag`, for a missing or an empty file.
 std::vector<corpus::SourceFile> named_files(const std::string& flag, const corpus::DataPart& part, corpus::Split split);
 
 }  // namespace tessera::data

@@ -6,7 +6,7 @@
 namespace tessera::data {
 namespace {
 
-/// splitmix64: a stream of 64-bit numbers per key.
+/// splitmix64: yields a stream of 64-bit numbers for each key.
 struct Stream {
   std::uint64_t state;
   std::uint64_t next() {
@@ -34,7 +34,7 @@ void mask(Batch& batch, const Objective& objective, std::int64_t first) {
     Stream stream{key.next() ^ static_cast<std::uint64_t>(first + row) * 0xd1342543de82ef95u};
     for (std::int64_t t = 0; t < length; ++t) {
       std::int64_t &id = ids[row * length + t], &label = labels[row * length + t];
-      // always three numbers per position, so that a position's choices do not depend on earlier ones
+      // always draws three numbers per position, so that a position's choices do not depend on earlier positions
       const double chosen = stream.uniform(), how = stream.uniform();
       const std::uint64_t any = stream.next();
       if (label == not_scored || is_special(id) || chosen >= objective.probability) {

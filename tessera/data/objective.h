@@ -17,7 +17,7 @@ struct Objective {
     masked_token,  ///< labels[t] is predicted at t from the whole row; -100 where no token is hidden
     row_class      ///< labels[0] is the row's class; the others are -100
   };  ///< the scored positions
-  Kind kind = Kind::next_token;  ///< how labels are made and read
+  Kind kind = Kind::next_token;  ///< how labels are built and interpreted
 
   // masked_token
   double probability = 0.15;    ///< share of tokens to hide; special tokens are never hidden

@@ -41,7 +41,7 @@ struct Contents {
   const char* unit() const { return blocks ? "block" : "example"; }
 };
 
-/// The contents with one weight (0: no weights).
+/// The contents that share a weight (0: no weights).
 struct Part {
   double weight = 0;
   std::vector<Contents> contents;
@@ -68,7 +68,7 @@ class DatasetOpener {
         tokenizer_place_(tokenizer_place),
         pairs_(pairs),
         images_{images, nullptr, config.image_folder} {
-    // LLaVA's default for records with images.
+    // For records with images, LLaVA's default applies.
     if (!config.version.empty() || images)
       images_.conversation = &text::conversation_of(config.version.empty() ? "vicuna_v1" : config.version);
   }
@@ -144,7 +144,7 @@ class DatasetOpener {
     if (!pairs_ && has_image_records(files, images_)) return open_images(std::move(files), options);
     if (!config_.version.empty())
       throw InputError(concat(name, ": --version ", config_.version,
-                              " needs records with `conversations`, but these have another form: remove it"));
+                              " needs records with `conversations`, but these have a different form: remove it"));
     const auto tokens = open_tokens(examples_request(std::move(files), tokenizer_, options, threads(), notes),
                                     tokenizer_, config_.data_cache_dir, progress_, notes);
     check_ids(name, tokens);
@@ -260,8 +260,8 @@ class DatasetOpener {
   ImageOptions images_;
 };
 
-/// Number of blocks or examples to hold out for evaluation at the end of each contents, in order. At least one in
-/// total, taken from the largest.
+/// Number of blocks or examples to hold out for evaluation at the end of each of the contents, in order; at least one
+/// in total, taken from the largest.
 std::vector<std::int64_t> held_out(const std::vector<Part>& parts, double percentage) {
   if (!(percentage >= 0 && percentage < 100))
     throw InputError(

@@ -60,7 +60,7 @@ class PackedRows final : public Dataset {
       out.document_starts.push_back(static_cast<std::int64_t>(start));
       examples_->append(example, out.ids, out.labels);
       examples_->append_images(example, out.images);
-      out.labels[start] = not_scored;  // not predicted by the previous document
+      out.labels[start] = not_scored;  // not predicted from the previous document
     }
     return out;
   }
@@ -85,7 +85,7 @@ std::vector<std::vector<std::int64_t>> pack(std::span<const std::int64_t> length
   std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return length(a) > length(b); });
 
   std::vector<std::vector<std::int64_t>> rows;
-  std::map<std::int64_t, std::vector<std::size_t>> by_room;  // free tokens -> rows with that many
+  std::map<std::int64_t, std::vector<std::size_t>> by_room;  // number of free tokens -> rows that have this many
   for (const std::int64_t i : order) {
     TESSERA_CHECK(length(i) >= 1 && length(i) <= capacity, "an example of ", length(i), " tokens in rows of ",
                   capacity);

@@ -1,4 +1,4 @@
-// The order of a run's samples, computed from (seed, epoch).
+// Computes the order of a run's samples from (seed, epoch).
 
 #include <algorithm>
 #include <limits>
@@ -36,7 +36,7 @@ struct Sampler::Groups {
   std::vector<std::int32_t> lengths;
   std::int64_t megabatch = 1;  // rows
   bool by_modality = false;
-  std::vector<bool> images;  // by_modality: whether a row has any
+  std::vector<bool> images;  // by_modality: whether a row has images
   std::int64_t batches = 1;  // by_modality: micro-batches per megabatch, which is a step
 
   std::mutex mutex;
@@ -53,7 +53,7 @@ struct Sampler::Groups {
       return lengths[static_cast<std::size_t>(a)] < lengths[static_cast<std::size_t>(b)];
     };
     const auto longer = [&](std::int64_t a, std::int64_t b) { return shorter(b, a); };
-    std::size_t longest = 0;  // position of the longest row: the first of some megabatch
+    std::size_t longest = 0;  // position of the longest row, which is the first row of some megabatch
     for (std::size_t begin = 0; begin < size; begin += static_cast<std::size_t>(megabatch)) {
       const std::size_t end = std::min(size, begin + static_cast<std::size_t>(megabatch));
       std::stable_sort(order.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -141,7 +141,7 @@ Sampler::Sampler(SamplingStrategy strategy, const Dataset& dataset, std::uint64_
     if (is_grouped(strategy))
       throw InputError(
           "group_by_length sorts all rows by length, which a stream (--streaming) does not know in advance");
-    random_ = false;  // the stream has its own order
+    random_ = false;  // the stream determines the order
     return;
   }
   if (const Blend* blend = dataset.blend()) {

@@ -19,8 +19,10 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::uint64_t not_kept = std::uint64_t{1} << 20;       // bytes; tokenizing them is faster than reading a file
-constexpr std::uint64_t small_enough = std::uint64_t{64} << 20;  // bytes; tokenized by every process without a cache
+// bytes; tokenizing this much is faster than reading a file
+constexpr std::uint64_t not_kept = std::uint64_t{1} << 20;
+// bytes; without a cache, every process tokenizes up to this much
+constexpr std::uint64_t small_enough = std::uint64_t{64} << 20;
 
 std::uint64_t bytes_of(const std::vector<corpus::SourceFile>& sources) {
   std::uint64_t bytes = 0;
@@ -42,7 +44,7 @@ std::optional<Value> first_record(const std::vector<corpus::SourceFile>& sources
   return std::nullopt;
 }
 
-/// Part of the cache key: what the tokens of conversations depend on.
+/// The part of the cache key on which the tokens of conversations depend.
 std::string chat_settings(const ExampleOptions& options, std::vector<std::string>& notes) {
   if (options.chat == nullptr) return ", no chat template";
   if (options.chat->asks_for_the_day())
@@ -168,7 +170,7 @@ corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, c
     throw InputError(concat(first->where().str(), ": contains messages, but ", options.why_no_chat));
   request.columns = columns->needed();
   if (!first || may_be_conversations(*first, *columns)) request.settings += chat_settings(options, notes);
-  if (first && (columns->renames() || how.nulls_are_missing))  // tables: only these columns are read
+  if (first && (columns->renames() || how.nulls_are_missing))  // of tables, only these columns are read
     notes.push_back(concat(request.sources.front().path, ": ", columns->note(how.nulls_are_missing)));
   request.encode = [&tokenizer, options, columns](const Value& record, corpus::EncodedRecord& out) {
     encode_record(record, *columns, tokenizer, options, out);
@@ -211,8 +213,8 @@ corpus::CachedTokens open_tokens(corpus::TokenRequest request, const text::Token
   if (!corpus::is_writable_cache(root)) {
     if (bytes > small_enough)
       throw InputError(concat("the tokens of ", name, " (", format_bytes(bytes), ") are kept in ", root,
-                              ", which is not writable: use another folder (--data_cache_dir), or none, so that each "
-                              "process makes its own at every start"));
+                              ", which is not writable: use another folder (--data_cache_dir), or `none`, so that each "
+                              "process tokenizes the data itself at every start"));
     notes.push_back(concat(name, ": each process makes its own tokens, because ", root, " is not writable"));
     return corpus::private_tokens(request, tell);
   }

@@ -23,11 +23,11 @@ corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, c
                                       const ExampleOptions& options, int threads, std::vector<std::string>& notes);
 
 /// Identifies the tokenizer in cache keys: the bytes it was loaded from and its output for a varied probe text, so that
-/// a fixed tokenizer counts as a different one.
+/// a tokenizer with a bug fixed counts as a different one.
 std::string identity_of(const text::Tokenizer& tokenizer);
 
-/// Finds or makes the tokens in `cache_dir` ("": the default folder; "none": privately; small data is always private).
-/// Appends messages to `notes`.
+/// Finds or makes the tokens in `cache_dir` ("": the default folder; "none": kept private to this process, as small
+/// data always is). Appends messages to `notes`.
 corpus::CachedTokens open_tokens(corpus::TokenRequest request, const text::Tokenizer& tokenizer,
                                  const std::string& cache_dir, const ReadProgress& progress,
                                  std::vector<std::string>& notes);

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Moving batches to the model's device.
+/// \file Moves batches to the model's device.
 
 #include <tessera/data/dataset.h>
 

@@ -35,7 +35,7 @@ std::pair<std::size_t, std::size_t> attended(const Value& record, std::size_t si
   if (first >= last) return {0, 0};
   if (!std::all_of(first, last, is_set))
     throw InputError(concat(record.at("attention_mask").where().str(),
-                            ": \"attention_mask\" masks tokens between others; padding must be at the ends"));
+                            ": \"attention_mask\" masks tokens in the middle; padding must be at the ends"));
   return {static_cast<std::size_t>(first - mask->begin()), static_cast<std::size_t>(last - mask->begin())};
 }
 

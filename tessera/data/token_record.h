@@ -5,7 +5,7 @@
 ///   {"input_ids": [5, 7, 9], "labels": [-100, 7, 9], "attention_mask": [1, 1, 1]}
 ///
 /// All tokens are scored, except where the label is -100 or completion_mask or assistant_masks (TRL's) is 0. Tokens at
-/// the ends that attention_mask masks out are padding and removed.
+/// the ends that attention_mask masks out are padding and are removed.
 
 #include <tessera/base/value.h>
 

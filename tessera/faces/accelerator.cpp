@@ -54,7 +54,7 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(std::move(option
   if (precision == "fp16" || precision == "bf16") flags.push_back("--" + precision);
   const config::Resolved resolved = config::resolve_flags(flags);
   config_ = std::make_shared<RunConfig>(resolved.values);
-  // Accelerate refuses them together with the program's own; without those, DeepSpeed would use them
+  // Accelerate refuses these together with the program's own; without the latter, DeepSpeed would use these
   for (const auto& [setting, what] : {std::pair("optim", "optimizer"), std::pair("lr_scheduler_type", "schedule")})
     if (const config::Origin origin = resolved.origin(setting); origin.is_given())
       throw InputError(
@@ -410,7 +410,7 @@ void Accelerator::load_state(const std::string& folder) {
         throw InputError(
             concat(source, ": was saved after ", steps, " steps of the LRScheduler of model ", i,
                    ", but this one has taken ", own.torch_scheduler_steps,
-                   ", and torch's schedulers cannot be wound back: create the optimizer and its LRScheduler again, "
+                   ", and torch's schedulers cannot be rewound: create the optimizer and its LRScheduler again, "
                    "prepare them, and then load"));
       if (own.torch_scheduler == nullptr && steps > 0 && is_main_process())
         log::warning(

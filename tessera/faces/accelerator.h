@@ -48,10 +48,10 @@ namespace tessera {
 struct AcceleratorOptions {
   std::int64_t gradient_accumulation_steps = 0;  ///< 0: as configured (1)
   std::string mixed_precision = {};              ///< no | fp16 | bf16; empty: as configured
-  bool split_batches = false;                    ///< loaders' batches are those of all ranks together and are cut
+  bool split_batches = false;                    ///< a loader's batch is for all ranks together and is cut
   bool even_batches =
       true;  ///< every rank gets the same number of batches (BatchPlan); false: training needs join_uneven_inputs()
-  bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, whatever the count
+  bool sync_with_dataloader = true;  ///< the last batch of a loader ends a step, regardless of the count
   /// false: each call to a scheduler's step() advances it once (see PreparedScheduler)
   bool step_scheduler_with_optimizer = true;
   std::string project_dir = {};  ///< save_state() without a folder: PROJECT_DIR/checkpoints/checkpoint_N
@@ -135,7 +135,7 @@ class Accelerator {
     std::function<void()> leave_;
   };
   [[nodiscard]] Scope accumulate();  ///< throws InputError before prepare()
-  /// Same: gradients of all models sync at the same time, whichever are named.
+  /// Like accumulate(): gradients of all models sync at the same time, whichever models are passed.
   template <class M, class... More>
   [[nodiscard]] Scope accumulate(const PreparedModel<M>&, const PreparedModel<More>&...) {
     return accumulate();
@@ -154,11 +154,11 @@ class Accelerator {
   bool sync_gradients() const { return state_->sync_gradients; }              ///< the current micro-batch ends its step
   std::int64_t gradient_accumulation_steps() const { return accumulation_; }  ///< micro-batches of a step
 
-  /// While it exists, passes that start let every rank take part in all rounds, whatever the data: a rank whose rows
-  /// are used up gets a substitute batch (rows from the start of the pass, see has_joined()). Its loss counts as zero
-  /// in backward(), and gather_for_metrics() drops its rows. So gradients equal those of torch's Join: sums over the
-  /// ranks that have a batch, divided by the number of all ranks. Works with every strategy. even_batches: replaces the
-  /// Accelerator's setting while it exists; if true, nothing is uneven.
+  /// While it exists, all ranks take part in all rounds of the passes that start, regardless of the data: a rank whose
+  /// rows are used up gets a substitute batch (rows from the start of the pass, see has_joined()). Its loss counts as
+  /// zero in backward(), and gather_for_metrics() drops its rows. So gradients equal those of torch's Join: sums over
+  /// the ranks that have a batch, divided by the number of all ranks. Works with every strategy. even_batches: replaces
+  /// the Accelerator's setting while it exists; if true, nothing is uneven.
   [[nodiscard]] Scope join_uneven_inputs(std::optional<bool> even_batches = {});
   template <class M>
   [[nodiscard]] Scope join_uneven_inputs(const PreparedModel<M>&, std::optional<bool> even_batches = {}) {
@@ -172,17 +172,17 @@ class Accelerator {
     return nn::Autocast(train::training_precision(*config_), device().type(), /*wide=*/true);
   }
   /// Divides loss by gradient_accumulation_steps, multiplies it by the loss scale, and runs backward. Throws InputError
-  /// if even_batches = false leaves other ranks without a batch, so that they would be waited for.
+  /// if even_batches = false leaves other ranks without a batch, because this rank would wait for them.
   void backward(const at::Tensor& loss);
-  /// The gradient norm over all ranks before clipping, of all models together or of one model. Available once per
-  /// step; 0 in between. The scaling itself happens in optimizer.step().
+  /// Returns the gradient norm over all ranks before clipping, of all models together or of one model; 0 unless the
+  /// micro-batch ends a step. optimizer.step() does the scaling.
   double clip_grad_norm_(double max_norm);
   template <class M>
   double clip_grad_norm_(const PreparedModel<M>& model, double max_norm) {
     return sync_gradients() ? model.training().clip(max_norm) : 0;
   }
   /// Accelerate refuses this under FSDP and ZeRO; it works here. Clips gradients of all models, or of one. With fp16
-  /// collective: gradients that overflow are left unchanged, so that the step is skipped.
+  /// the call is collective, and gradients that overflow are left unchanged, so that the step is skipped.
   void clip_grad_value_(double limit);
   template <class M>
   void clip_grad_value_(const PreparedModel<M>& model, double limit) {
@@ -191,27 +191,27 @@ class Accelerator {
   /// Whether the last step of one of the optimizers was skipped because fp16 gradients overflowed.
   bool optimizer_step_was_skipped() const;
 
-  /// Tensors of all ranks joined along dimension 0 (their row counts may differ); numbers become a vector. With
+  /// Joins the tensors of all ranks along dimension 0 (their row counts may differ); numbers become a vector. With
   /// --tp_size only one rank of each tp group contributes, here and in the next four functions: the others have the
   /// same rows. Collective.
   at::Tensor gather(const at::Tensor& tensor) const;
   std::vector<at::Tensor> gather(const std::vector<at::Tensor>& tensors) const;
-  /// Lists of all ranks joined in rank order (accelerate.utils.gather_object): JSON values, or texts. Lengths may
+  /// Joins the lists of all ranks in rank order (accelerate.utils.gather_object): JSON values, or texts. Lengths may
   /// differ. Collective.
   std::vector<Value> gather_object(const std::vector<Value>& objects) const;
   std::vector<std::string> gather_object(const std::vector<std::string>& texts) const;
-  /// Same, without the rows that only fill the last round of the loader in use, and without substitute rows.
+  /// Like gather(), without the rows that only fill the last round of the loader in use, and without substitute rows.
   at::Tensor gather_for_metrics(const at::Tensor& tensor) const;
   /// Same for several tensors.
   std::vector<at::Tensor> gather_for_metrics(const std::vector<at::Tensor>& tensors) const;
-  /// The tensor padded with `pad_index` along `dim`, at its end or its beginning, to the longest of all ranks, so that
-  /// tensors of different lengths can be gathered. dim < 0 counts from the last dimension. A tensor without that
+  /// Pads the tensor with `pad_index` along `dim`, at its end or its beginning, to the greatest length on any rank, so
+  /// that tensors of different lengths can be gathered. dim < 0 counts from the last dimension. A tensor without that
   /// dimension is returned unchanged. Collective.
   at::Tensor pad_across_processes(const at::Tensor& tensor, std::int64_t dim = 0, double pad_index = 0,
                                   bool pad_first = false) const;
-  /// The tensor of one rank, on all ranks; shape and type must be the same everywhere. Collective.
+  /// Returns the tensor of one rank on all ranks; shape and type must be the same everywhere. Collective.
   at::Tensor broadcast(const at::Tensor& tensor, int from_process = 0) const;
-  /// Sum or mean over ranks, times `scale`. Collective.
+  /// Returns the sum or mean over ranks, times `scale`. Collective.
   at::Tensor reduce(const at::Tensor& tensor, comm::Reduction op = comm::Reduction::sum, double scale = 1) const;
 
   /// Saves weights, optimizers, schedules, loss scale, random numbers, loaders' epochs and registered objects into
@@ -220,9 +220,9 @@ class Accelerator {
   /// models the second one's files are named model_1 and optimizer_1, and so on. Returns the folder. On failure every
   /// rank throws. Collective.
   std::string save_state(const std::string& folder = "");
-  /// Restores all that; training continues with the same bits on the same number of ranks. Empty: the newest checkpoint
-  /// of PROJECT_DIR. Throws InputError for a damaged folder, other models, other registered objects, or a
-  /// torch::optim::LRScheduler that has taken more steps than were saved, since it cannot be wound back. Collective.
+  /// Restores all of this; on as many ranks, training continues bit-identically. Empty: the newest checkpoint of
+  /// PROJECT_DIR. Throws InputError for a damaged folder, other models, other registered objects, or a
+  /// torch::optim::LRScheduler that has taken more steps than were saved, since it cannot be rewound. Collective.
   void load_state(const std::string& folder = "");
   /// `object` must outlive the Accelerator's saves and loads.
   void register_for_checkpointing(Stateful& object) { objects_.push_back(&object); }
@@ -234,8 +234,8 @@ class Accelerator {
                   std::int64_t max_shard_bytes = 10'000'000'000) {
     save_weights(model.training(), folder, max_shard_bytes);
   }
-  /// Whole parameters and buffers by name, on the CPU (docs/faces.md). With strategies that shard parameters only rank
-  /// 0 gets them, as with Accelerate's FSDP; otherwise every rank. Collective.
+  /// Returns whole parameters and buffers by name, on the CPU (docs/faces.md). With strategies that shard parameters
+  /// only rank 0 gets them, as with Accelerate's FSDP; otherwise every rank. Collective.
   template <class M>
   StateDict get_state_dict(const PreparedModel<M>& model) const {
     return faces::state_dict(model.training());
@@ -243,8 +243,8 @@ class Accelerator {
   /// Writes tensors as a .safetensors file on the main process; does nothing on the others. Throws Error.
   void save(const StateDict& tensors, const std::string& path) const;
   /// Releases everything prepared (models, optimizers, schedules, loaders) and the given handles. Their memory is freed
-  /// with the last handle. Weights that a strategy shards are lost: save them, or Sharded::restore() the module,
-  /// before. Other models may be prepared afterwards. The count of accumulate() starts again.
+  /// with the last handle. Weights that a strategy shards are lost: save them, or call Sharded::restore() on the
+  /// module, first. Other models may be prepared afterwards. The count of accumulate() restarts.
   template <class... Handles>
   void free_memory(Handles&... handles) {
     (handles.release(), ...);
@@ -260,12 +260,13 @@ class Accelerator {
   /// name, or without a folder.
   void init_trackers(const std::string& project_name, const Value& config = Value::make_object());
   /// Passes numbers and texts by name to all trackers, on the main process; does nothing elsewhere or without trackers.
-  /// step: the x of curves; empty: the number of previous calls. Throws InputError for other kinds of values.
+  /// step: the x coordinate of curves; empty: the number of previous calls. Throws InputError for other kinds of
+  /// values.
   void log(const Value& values, std::optional<std::int64_t> step = {});
   /// Ends the trackers and leaves the job, like tessera::shutdown(): no collective call may follow. Collective.
   void end_training();
 
-  /// The loader without the first batches of its next pass; they are not even read.
+  /// Returns the loader without the first batches of its next pass, which are not read either.
   static DataLoader skip_first_batches(const DataLoader& loader, std::int64_t batches) {
     return loader.skip_first_batches(batches);
   }
@@ -277,9 +278,9 @@ class Accelerator {
   /// The process's identity remains available after end_training().
   int process_index() const { return process_.rank; }
   int local_process_index() const { return process_.local_rank; }            ///< index among the processes of its host
-  int num_processes() const { return process_.size; }                        ///< all of the job
+  int num_processes() const { return process_.size; }                        ///< all processes of the job
   bool is_main_process() const { return process_index() == 0; }              ///< rank 0
-  bool is_local_main_process() const { return local_process_index() == 0; }  ///< the first of its host
+  bool is_local_main_process() const { return local_process_index() == 0; }  ///< the first process of its host
   bool is_last_process() const { return process_index() == num_processes() - 1; }  ///< the highest rank
   bool use_distributed() const { return num_processes() > 1; }                     ///< there is more than one process
   DistributedType distributed_type() const;                                        ///< how the work is divided
@@ -307,7 +308,7 @@ class Accelerator {
   }
   /// While it exists, rank 0 goes first: the others wait at its start until rank 0 has left it. Collective.
   [[nodiscard]] Scope main_process_first() const { return goes_first(is_main_process()); }
-  /// Same, with the first rank of each host.
+  /// Like main_process_first(), with the first rank of each host.
   [[nodiscard]] Scope local_main_process_first() const { return goes_first(is_local_main_process()); }
   void wait_for_everyone() const { world().group().barrier().wait(); }  ///< a barrier; collective
   /// Prints the parts on one line of stdout, from the main process of each host.
@@ -316,8 +317,8 @@ class Accelerator {
     if (is_local_main_process()) print_line(concat(parts...));
   }
 
-  /// This rank's part of the items: contiguous; the first ranks get one more if the items do not divide evenly.
-  /// apply_padding: repeats the last item in the shorter parts, so that gather() works.
+  /// Returns this rank's part of the items, which is contiguous; the first ranks get one more if the items do not
+  /// divide evenly. apply_padding: repeats the last item in the shorter parts, so that gather() works.
   template <class T>
   std::vector<T> split_between_processes(const std::vector<T>& items, bool apply_padding = false) const {
     const auto [begin, end] = share(static_cast<std::int64_t>(items.size()));
@@ -404,7 +405,7 @@ class Accelerator {
     int rank = 0, size = 1;
   };
   faces::TrainingRanks ranks_;
-  Place rows_of_;  // among the ranks that have other rows
+  Place rows_of_;  // this process among the ranks with different rows
   std::shared_ptr<faces::AcceleratorState> state_ = std::make_shared<faces::AcceleratorState>();
   std::vector<Stateful*> objects_;
   std::vector<std::shared_ptr<Tracker>> trackers_;  // between init_trackers() and end_training(), on the main process

@@ -8,8 +8,8 @@ namespace tessera::faces {
 
 void check(const BatchPlan& plan) {
   if (plan.rows < 0 || plan.batch_size < 1)
-    throw InputError(
-        concat("data loader: ", plan.rows, " rows in batches of ", plan.batch_size, ": a batch has at least one row"));
+    throw InputError(concat("data loader: ", plan.rows, " rows in batches of ", plan.batch_size,
+                            ": a batch must have at least one row"));
   if (plan.split_batches && plan.batch_size % plan.ranks != 0)
     throw InputError(concat("data loader: split_batches cuts batches of ", plan.batch_size, " rows among ", plan.ranks,
                             " processes, but the size is not divisible: choose a multiple of ", plan.ranks,

@@ -35,7 +35,7 @@ struct BatchPlan {
   std::int64_t remainder() const { return drop_last ? 0 : rows % round(); }
 };
 
-/// Throws InputError for meaningless numbers.
+/// Throws InputError for invalid numbers.
 void check(const BatchPlan& plan);
 
 }  // namespace tessera::faces

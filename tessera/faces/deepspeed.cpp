@@ -189,7 +189,7 @@ void DeepSpeedEngine::set_train_batch_size(std::int64_t train_batch_size) {
                gradient_accumulation_steps(),
                " micro-batches of the step are done, with losses divided by the old number: call it between steps"));
   training().set_accumulation(train_batch_size / round);
-  // makes the next micro-batch the first of its step, whatever the count was before
+  // makes the next micro-batch the first of its step, regardless of the count so far
   begun_ = micro_steps_;
   training().expect_step(is_gradient_accumulation_boundary());
 }
@@ -197,7 +197,7 @@ void DeepSpeedEngine::set_train_batch_size(std::int64_t train_batch_size) {
 DeepSpeedEngine::NoSync::NoSync(DeepSpeedEngine& engine) : engine_(engine) {
   if (engine.zero_optimization_stage() >= 2)
     throw InputError(concat("no_sync: ZeRO-", engine.zero_optimization_stage(),
-                            " divides the gradients of each backward over the ranks at once, so none can be kept: "
+                            " divides the gradients of each backward over the ranks immediately, so none can be kept: "
                             "use stage 0 or 1, or gradient_accumulation_steps"));
   if (std::exchange(engine.inside_no_sync_, true)) throw InputError("no_sync: another scope is already open");
   engine.training().expect_step(false);
@@ -287,7 +287,7 @@ std::optional<DeepSpeedEngine::Loaded> DeepSpeedEngine::load_checkpoint(const st
   loaded.client_state = state.client_state;
   if (options.load_optimizer_states) {
     global_steps_ = state.step;
-    begun_ = micro_steps_ = global_steps_ * gradient_accumulation_steps();  // accumulation may differ now
+    begun_ = micro_steps_ = global_steps_ * gradient_accumulation_steps();  // may have changed since the save
   } else {
     begun_ = micro_steps_;  // loading clears the gradients of an unfinished step
   }

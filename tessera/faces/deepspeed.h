@@ -63,7 +63,7 @@ struct InitializeOptions {
   std::function<double(std::int64_t steps)> lr_lambda = {};
   /// Rows from which the engine makes this rank's loader (deepspeed_io), shuffled.
   std::optional<RowSource> training_data = {};
-  comm::Group group = {};  ///< the data-parallel ranks; empty: all, or with tensor_parallel those with other rows
+  comm::Group group = {};  ///< the data-parallel ranks; empty: all, or with tensor_parallel those with different rows
   /// How your own module is cut with tensor_parallel.autotp_size in the JSON, or --tp_size among the arguments
   /// (parallel/tensor_parallel.h); our models have their own plans.
   layout::TensorPlan tp_plan = {};
@@ -105,7 +105,7 @@ class EngineScheduler : public EngineHandle {
  public:
   /// Made by the engine; does not keep the engine alive. `exists`: the configuration or the options specify a schedule.
   EngineScheduler(std::weak_ptr<Training> training, bool exists) : EngineHandle(std::move(training)), exists_(exists) {}
-  /// False: neither JSON nor options specify a schedule (None in Python).
+  /// False if neither JSON nor options specify a schedule (None in Python).
   explicit operator bool() const { return exists_; }
   std::vector<double> get_last_lr() const { return training().update().learning_rates(); }  ///< by parameter group
   std::int64_t steps() const { return training().schedule_steps(); }                        ///< steps it has taken
@@ -114,8 +114,8 @@ class EngineScheduler : public EngineHandle {
   bool exists_;
 };
 
-/// All of an engine except the module's type. Methods have DeepSpeed's names and meaning. Collective wherever Sharded's
-/// are.
+/// The parts of an engine that do not depend on the module's type. Methods have DeepSpeed's names and meaning.
+/// Collective wherever Sharded's are.
 class DeepSpeedEngine {
  public:
   /// Does the work of initialize(), for a module whose type is not known here.
@@ -123,7 +123,8 @@ class DeepSpeedEngine {
   DeepSpeedEngine(DeepSpeedEngine&&) = default;
   DeepSpeedEngine& operator=(DeepSpeedEngine&&) = default;
 
-  /// loss: the mean over this rank's micro-batch, one element. Divided by gradient_accumulation_steps() here.
+  /// Runs backward. `loss`: the mean over this rank's micro-batch, one element; it is divided by
+  /// gradient_accumulation_steps() here.
   void backward(const at::Tensor& loss);
   /// Call after every backward. At the boundary: clips, updates the weights (with fp16 unless gradients overflowed),
   /// advances the schedule by one step and clears the gradients; otherwise only counts.
@@ -141,12 +142,12 @@ class DeepSpeedEngine {
   /// step() once. The loss is still divided by gradient_accumulation_steps().
   void set_gradient_accumulation_boundary(bool is_boundary);
   /// Changes the number of rows of a step: gradient_accumulation_steps() is adapted, micro-batches are unchanged.
-  /// Throws InputError unless it is a multiple of micro-batch times ranks, in the middle of a step, and with
+  /// Throws InputError if it is not a multiple of micro-batch times ranks, in the middle of a step, and with
   /// deterministic_reduce, whose order depends on it.
   void set_train_batch_size(std::int64_t train_batch_size);
 
   /// While it exists, backward passes keep their gradients on the rank. Throws InputError at stages 2 and 3, which
-  /// divide gradients at once, and for a nested one; step() throws while one exists.
+  /// divide gradients immediately, and if one already exists; step() throws while one exists.
   class NoSync {
    public:
     explicit NoSync(DeepSpeedEngine& engine);  ///< throws as described above
@@ -168,19 +169,19 @@ class DeepSpeedEngine {
   std::int64_t gradient_accumulation_steps() const { return training().accumulation(); }  ///< micro-batches of a step
   double gradient_clipping() const;                                                       ///< 0: no clipping
   int zero_optimization_stage() const;                                                    ///< 0 to 3
-  int local_rank() const { return world().local_rank(); }             ///< among the ranks of this host
-  int global_rank() const { return training().all().rank(); }         ///< among all training ranks
-  int world_size() const { return training().all().size(); }          ///< ranks that train the module together
+  int local_rank() const { return world().local_rank(); }      ///< index among the ranks of this host
+  int global_rank() const { return training().all().rank(); }  ///< index among all training ranks
+  int world_size() const { return training().all().size(); }   ///< number of ranks that train the module together
   c10::Device device() const { return training().group().device(); }  ///< device of the module
-  int dp_world_size() const { return training().group().size(); }     ///< ranks with other rows
+  int dp_world_size() const { return training().group().size(); }     ///< number of ranks with different rows
   bool fp16_enabled() const;                                          ///< float16, with a loss scale
   bool bfloat16_enabled() const;                                      ///< computes in bfloat16
 
   std::int64_t global_steps() const { return global_steps_; }  ///< steps done, including skipped ones
-  /// Skipped steps of the whole run, because fp16 gradients overflowed.
+  /// Steps of the whole run that were skipped because fp16 gradients overflowed.
   std::int64_t skipped_steps() const { return training().skipped_steps(); }
   std::int64_t micro_steps() const { return micro_steps_; }  ///< calls of step()
-  bool was_step_applied() const { return applied_; }  ///< by the last step(): false off the boundary and on overflow
+  bool was_step_applied() const { return applied_; }  ///< by the last step(); false between boundaries and on overflow
   std::vector<double> get_lr() const { return training().update().learning_rates(); }  ///< one per parameter group
   double get_global_grad_norm() const { return grad_norm_; }  ///< the norm of the last step, before clipping
   /// The factor of losses in fp16; otherwise 1.
@@ -190,9 +191,9 @@ class DeepSpeedEngine {
   /// rank.
   DataLoader deepspeed_io(RowSource source, bool shuffle = true, bool drop_last = false) const;
 
-  /// Writes FOLDER/TAG (empty: global_stepN), each rank its part (with --save_state_dict_type full among the arguments:
-  /// rank 0 whole tensors), then its name into FOLDER/latest. All ranks must call it with the same tag. Returns the
-  /// folder.
+  /// Writes FOLDER/TAG (empty: global_stepN), then its name into FOLDER/latest. Each rank writes its part (with
+  /// --save_state_dict_type full among the arguments, rank 0 writes whole tensors). All ranks must call it with the
+  /// same tag. Returns the folder.
   std::string save_checkpoint(const std::string& folder, const std::string& tag = "",
                               const Value& client_state = Value::make_object());
   /// Result of load_checkpoint().
@@ -205,8 +206,9 @@ class DeepSpeedEngine {
     bool load_optimizer_states = true;  ///< also schedule, loss scale, step counts
     bool load_random_states = true;     ///< continues with the checkpoint's random numbers
   };
-  /// TAG empty: the one named in FOLDER/latest; if that does not exist: nullopt, with a warning. The number of ranks
-  /// and the ZeRO stage may differ from those at saving. All ranks must call it.
+  /// Loads FOLDER/TAG; an empty tag means the one named in FOLDER/latest. Returns nullopt, with a warning, if the tag
+  /// is empty and FOLDER/latest does not exist. The number of ranks and the ZeRO stage may differ from those at saving.
+  /// All ranks must call it.
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag, const LoadOptions& options);
   std::optional<Loaded> load_checkpoint(const std::string& folder, const std::string& tag = "") {
     return load_checkpoint(folder, tag, {});
@@ -214,14 +216,14 @@ class DeepSpeedEngine {
   /// Writes FOLDER/model.safetensors: whole weights at any stage (zero_to_fp32.py is not needed). All ranks must call
   /// it.
   void save_model(const std::string& folder);
-  /// Whole parameters and buffers by name, in fp32, on the CPU: on rank 0 at stage 3, otherwise on every rank. All
-  /// ranks must call it.
+  /// Returns whole parameters and buffers by name, in fp32, on the CPU: on rank 0 at stage 3, otherwise on every rank.
+  /// All ranks must call it.
   StateDict module_state_dict() const { return state_dict(training()); }
   /// Ends the engine: the module has its whole parameters again and may be used without the engine; later calls of the
   /// engine throw InputError. All ranks must call it.
   void destroy();
 
-  /// The object that updates the weights: learning rates and states.
+  /// The object that updates the weights; it has the learning rates and states.
   train::Update& optimizer() { return training().update(); }
   Sharded& sharded() { return training().sharded(); }  ///< the engine around the module
   /// Throws InputError after destroy().

@@ -78,7 +78,7 @@ std::string folder_name(std::string folder) {
   return folder;
 }
 
-/// `state`, completed with the trainings' own values.
+/// Returns `state`, completed with the trainings' own values.
 checkpoint::RunState complete(checkpoint::RunState state, const std::vector<Training*>& trainings) {
   std::vector<checkpoint::ModelState> models;
   for (std::size_t i = 0; i < trainings.size(); ++i) {

@@ -29,18 +29,19 @@ using JsonFiles = std::vector<std::pair<std::string, Value>>;  ///< file name, c
 /// Collective.
 std::vector<train::SavedModel> fill(train::SaveContents& contents, const std::vector<Training*>& trainings,
                                     checkpoint::RunState state, const JsonFiles& files = {});
-/// Same, in a folder that is complete when this returns, without trainer_state.json. Writes FOLDER.tmp and renames it
-/// when it is complete and on disk; replaces a folder of that name. `full`: the form. Throws Error for weights or
-/// states that are not finite. Collective; on failure every rank throws, and the previous contents are unharmed.
+/// Saves the same contents, without trainer_state.json, in a folder that is complete when this returns. Writes
+/// FOLDER.tmp and renames it when it is complete and on disk; replaces a folder of that name. `full`: the form. Throws
+/// Error for weights or states that are not finite. Collective; on failure every rank throws, and the previous contents
+/// are unharmed.
 void save_training(const std::vector<Training*>& trainings, const std::string& folder, bool full,
                    checkpoint::RunState state, const JsonFiles& files = {});
 /// Reads both forms. Checks every byte, then restores weights, optimizer, loss scale, schedule and this rank's random
 /// numbers (if the number of ranks is the same; otherwise warns). Throws InputError for a folder that is incomplete, of
-/// another model or of another number of models. `verified`: the ranks have already verified every byte
+/// a different model or of a different number of models. `verified`: the ranks have already verified every byte
 /// (train/core/resume.h). Collective.
 checkpoint::RunState load_training(const std::vector<Training*>& trainings, const std::string& folder,
                                    bool with_optimizer = true, bool with_random = true, bool verified = false);
-/// Why load_training() cannot resume from the files of a manifest; "": it can. For train/core/resume.h.
+/// Returns why load_training() cannot resume from the files of a manifest; "" if it can. For train/core/resume.h.
 std::string why_not_resumable(const format::Manifest& manifest);
 /// Writes parameters and buffers: a single model.safetensors or, beyond max_shard_bytes,
 /// model-00001-of-0000N.safetensors and their index. Rank 0 writes them as the others send their parts; files of an

@@ -39,7 +39,7 @@ namespace faces {
 /// State of a loader during a pass; these defaults otherwise.
 struct LoaderState {
   bool end_of_loader = false;  ///< the current batch is the last of the pass
-  std::int64_t remainder = 0;  ///< rows of the last round that are not repeats; 0: all
+  std::int64_t remainder = 0;  ///< rows of the last round that are not repeats; 0: the round is full
   std::int64_t epoch = 0;      ///< number of the current or next pass
   std::int64_t batches = 0;    ///< batches taken in this pass
   std::int64_t common = 0;     ///< batches of this pass that every rank has
@@ -58,9 +58,9 @@ struct LoaderGroup {
 /// One pass per begin(). A cheap handle: copies share the position (epoch). Not thread-safe.
 class DataLoader {
  public:
-  /// Throws InputError for meaningless numbers.
+  /// Throws InputError for invalid numbers.
   DataLoader(RowSource source, LoaderOptions options);
-  /// The share of one rank (created by Accelerator::prepare).
+  /// A loader of one rank's share (created by Accelerator::prepare).
   DataLoader(RowSource source, LoaderOptions options, faces::BatchPlan plan, std::int64_t rank, c10::Device device,
              std::shared_ptr<faces::LoaderGroup> group = {});
 
@@ -69,7 +69,8 @@ class DataLoader {
   /// Sets the epoch of the next pass.
   void set_epoch(std::int64_t epoch) { state_->epoch = epoch; }
   const faces::LoaderState& state() const { return *state_; }  ///< state in the current or next pass
-  /// This loader without the first `batches` of its next pass, whose rows are not read. Later passes are complete.
+  /// Returns this loader without the first `batches` of its next pass, whose rows are not read. Later passes are
+  /// complete.
   DataLoader skip_first_batches(std::int64_t batches) const;
 
   /// Releases the data, leaving an empty loader (Accelerator::free_memory).

@@ -29,8 +29,8 @@ class ModelFeatures {
   ModelFeatures(const std::shared_ptr<torch::nn::Module>& module, const config::Resolved& settings,
                 const comm::World& world);
   bool hosts() const { return model_ != nullptr; }  ///< the module is one of our models
-  /// Call once it is divided, at the start of the run. `resumed`: empty at step 0. All arguments outlive the steps.
-  /// Returns lines for the log.
+  /// Call at the start of the run, once the module has been divided. `resumed`: empty at step 0. All arguments outlive
+  /// the steps. Returns lines for the log.
   std::vector<std::string> begin(Training& training, const train::RunPlan& plan, const data::Sampler& sampler,
                                  const std::optional<checkpoint::RunState>& resumed);
   /// Call before the forward pass of a micro-batch; `first_row`: its position in the sample order.

@@ -60,7 +60,7 @@ struct AcceleratorState {
   void check_uneven(std::int64_t accumulation) const;
 };
 
-/// The object of a handle. Throws InputError after free_memory().
+/// Returns the object of a handle. Throws InputError after free_memory().
 template <class T>
 T& in_use(const std::shared_ptr<T>& held) {
   if (held) return *held;

@@ -19,7 +19,7 @@ StateDict state_dict(Training& training) {
   const auto keep = [&](const std::string& name, const at::Tensor& value) {
     if (keeps) state[name] = value.detach().to(at::kCPU, value.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   };
-  std::map<std::string, at::Tensor> cut;  // used to assemble the parts of tp
+  std::map<std::string, at::Tensor> cut;  // needed to assemble the parts of tp
   for (const auto& list : {training.sharded().named_parameters(), training.sharded().frozen_parameters()})
     for (const ShardedParameter& parameter : list) cut[parameter.name] = parameter.local;
   training.sharded().visit_parameters([&](const std::string& name, const at::Tensor& value) {

@@ -24,8 +24,8 @@ class Tracker {
 
 namespace faces {
 
-/// Creates a tensorboard or jsonl tracker that writes into FOLDER/PROJECT_NAME. Throws InputError for another name, or
-/// an empty folder.
+/// Creates a tensorboard or jsonl tracker that writes into FOLDER/PROJECT_NAME. Throws InputError for an unknown name,
+/// or an empty folder.
 std::shared_ptr<Tracker> make_tracker(const std::string& name, const std::string& folder);
 
 /// Throws InputError, naming the offending member, unless the values are an object of numbers and strings.

@@ -47,7 +47,7 @@ config::Resolved resolve(std::vector<std::string> flags, const std::vector<std::
   return config::resolve_flags(flags, variables);
 }
 
-/// {'loss': 0.5123, 'epoch': 1.0}, in transformers' format.
+/// Prints {'loss': 0.5123, 'epoch': 1.0}, in transformers' format.
 void print_line(const Metrics& metrics) {
   std::string line;
   for (const auto& [name, value] : metrics)
@@ -181,8 +181,8 @@ std::int64_t Trainer::items_of(const TensorBatch& batch) const {
   return items;
 }
 
-/// The mean of the batch or, if items are counted, their sum; without items the loss is 0, whatever their mean. Under
-/// DataParallel each replica has a loss, and without counts they are averaged, as in transformers.
+/// The mean of the batch or, if items are counted, their sum; without items the loss is 0, regardless of their mean.
+/// Under DataParallel each replica has a loss, and without counts they are averaged, as in transformers.
 at::Tensor Trainer::loss_of_batch(const TensorBatch& batch) {
   const nn::Autocast precision = training_->autocast();
   const auto loss = [&](torch::nn::Module& module, TensorBatch& part) {
@@ -334,7 +334,7 @@ Trainer::Micro Trainer::read_micro(const data::Sampler& sampler, const train::Ru
 }
 
 /// The step's first micro-batch that counts. A rank whose own does not count computes with these rows: a mean over no
-/// items is 0 / 0, so its gradients would be NaN, whatever the factor.
+/// items is 0 / 0, so its gradients would be NaN, regardless of the factor.
 Trainer::Micro Trainer::stand_in(const data::Sampler& sampler, const train::RunPlan& plan) const {
   for (std::int64_t micro = 0; micro < plan.micro_batches(state_.global_step); ++micro)
     for (int rank = 0; rank < training_->group().size(); ++rank)
@@ -396,8 +396,8 @@ double Trainer::train_step(const data::Sampler& sampler, const train::RunPlan& p
   return sum.item<double>() / static_cast<double>(plan.accumulation);
 }
 
-/// Batches are distributed round-robin over the ranks; a rank without a batch in the last round computes along (parts
-/// of the model may be on other ranks), and its result does not count.
+/// Batches are distributed round-robin over the ranks; a rank without a batch in the last round still computes (parts
+/// of the model may be on other ranks), but its result does not count.
 Trainer::Evaluated Trainer::run_over(const RowSource& source, bool with_outputs) {
   if (source.rows < 1) throw InputError("Trainer: there are no rows to evaluate");
   if (with_outputs && !options_.outputs)
@@ -460,7 +460,7 @@ Metrics Trainer::evaluate(const std::optional<RowSource>& rows) {
   return metrics;
 }
 
-/// An evaluation of train(): the schedule may follow it; returns true if it is the best one so far.
+/// Evaluates during train(); the schedule may follow the result. Returns true if it is the best one so far.
 bool Trainer::evaluate_step() {
   const Metrics metrics = evaluate();
   if (!training_->follows_evaluations() && !checkpoints_->best().wanted()) return false;

@@ -76,7 +76,7 @@ struct TrainerState {
   bool is_world_process_zero = true;       ///< this process has rank 0
 };
 
-/// Requests of callbacks, the same on every rank; the Trainer clears a request when it has fulfilled it.
+/// Requests of callbacks, which must be the same on every rank; the Trainer clears a request once it has fulfilled it.
 struct TrainerControl {
   /// After this step, end training, or write a log line, an evaluation or a checkpoint, regardless of the plan.
   bool should_training_stop = false, should_log = false, should_evaluate = false, should_save = false;
@@ -108,8 +108,8 @@ struct TrainerOptions {
   std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)> outputs = {};
   /// With --label_smoothing_factor the smoothed cross-entropy of `outputs` [..., classes] and these labels [...]
   /// replaces `loss`, also in evaluations, as in Hugging Face's Trainer (faces/smoothed_loss.h; -100: not counted).
-  /// Empty: the last tensor of the batch. (A next-token model shifts the two in these functions.) Also used by
-  /// loss_count.
+  /// Empty: the last tensor of the batch. (For a next-token model, these functions must shift outputs and labels.) Also
+  /// used by loss_count.
   std::function<at::Tensor(const TensorBatch&)> labels = {};
   /// Number of items (usually tokens with a label) over which `loss` of this batch is a mean. With it a step's loss and
   /// gradients are means over the items of all micro-batches and ranks, however these are divided, like transformers'
@@ -170,14 +170,14 @@ class Trainer {
   bool is_world_process_zero() const { return state_.is_world_process_zero; }  ///< rank 0, which writes the log
   /// Sets save_state_dict_type: FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT, or its own words (full,
   /// sharded, local). Throws InputError for others. Applies to later checkpoints: with full, rank 0 writes whole
-  /// tensors as the others send their parts, and the step continues when it has; otherwise (the default) every rank
-  /// writes what it holds, while the next steps run (--async_save). Any number of ranks and any strategy reads both.
-  /// save_model() always writes whole weights, without switching.
+  /// tensors as the others send their parts, and the step continues once that is done; otherwise (the default) every
+  /// rank writes what it holds, while the next steps run (--async_save). Any number of ranks and any strategy reads
+  /// both. save_model() always writes whole weights, without switching.
   void set_state_dict_type(const std::string& type);
   const TrainerState& state() const { return state_; }  ///< progress of the training
   TrainerControl& control() { return control_; }        ///< for requests from outside callbacks
   int n_gpu() const { return data_parallel_ ? data_parallel_->replicas() : 1; }  ///< replicas of this process
-  const TrainingArguments& arguments() const { return options_.arguments; }      ///< as changed since
+  const TrainingArguments& arguments() const { return options_.arguments; }      ///< including later changes
   faces::Training& training() { return *training_; }                             ///< the module under training
 
  private:

@@ -27,8 +27,8 @@ std::span<const std::string_view> trainer_settings();
 std::vector<std::string_view> refused_by_trainer();
 void check_trainer_settings(const RunConfig& config);
 
-/// Settings that were set, differ from their defaults, and have no effect on tessera::Trainer: settings neither in
-/// trainer_settings() nor refused, and one value of a setting that is in them.
+/// Settings that were set, differ from their defaults, and have no effect on tessera::Trainer: settings that are
+/// neither in trainer_settings() nor refused, and one value of a setting in trainer_settings().
 std::vector<std::string> without_effect_on_trainer(const config::Resolved& given);
 
 }  // namespace tessera::faces

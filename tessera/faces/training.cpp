@@ -95,8 +95,8 @@ void Training::set_accumulation(std::int64_t micro_batches) {
     throw InputError(concat("micro-batches of a step: ", micro_batches, "; it must be at least 1"));
   if (config_->parallel.deterministic_reduce && micro_batches != accumulation_)
     throw InputError(
-        "with deterministic_reduce the number of micro-batches of a step belongs to the fixed order: it "
-        "cannot change while training");
+        "with deterministic_reduce the number of micro-batches of a step is part of the fixed order: it cannot change "
+        "during training");
   accumulation_ = micro_batches;
 }
 

@@ -27,14 +27,14 @@ namespace tessera::faces {
 class Training : public train::StepCore {
  public:
   /// Moves the module to the world's device, cuts it over the ranks of tp, and divides the rest over the ranks with
-  /// other rows, as configured; gradients are means over these. `accumulation`: micro-batches of a step.
+  /// different rows, as configured; gradients are means over these. `accumulation`: micro-batches of a step.
   /// `has_model_features`: the caller applies the features of our models (model_features.h); otherwise their settings
   /// are refused. gradient_checkpointing works only in our models.
   Training(std::shared_ptr<torch::nn::Module> module, const RunConfig& config, std::int64_t accumulation,
            const train::MakeUpdate& make_update, TrainingRanks ranks, bool has_model_features = false);
 
   const RunConfig& config() const { return *config_; }      ///< as given, with logical_shards filled in
-  const comm::Group& group() const { return ranks_.data; }  ///< the ranks with other rows
+  const comm::Group& group() const { return ranks_.data; }  ///< the ranks with different rows
   const comm::Group& all() const { return ranks_.all; }     ///< the ranks that train the module together
   /// Restores the module's whole parameters (Sharded::restore, TensorParallel::restore). Collective.
   void make_whole();

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The ranks that train a face's module together: those with other rows, and those with other parts of each layer
-/// (--tp_size, parallel/tensor_parallel.h).
+/// The ranks that train a face's module together: those with different rows, and those with different parts of each
+/// layer (--tp_size, parallel/tensor_parallel.h).
 
 #include <tessera/comm/group.h>
 #include <tessera/layout/tensor_plan.h>
@@ -31,7 +31,7 @@ void check_axes(const ParallelConfig& parallel);
 /// A copyable value; its groups belong to the World.
 struct TrainingRanks {
   comm::Group all;     ///< all ranks: they write checkpoints and agree on errors together
-  comm::Group data;    ///< ranks with other rows (dp), over which the sharding engine divides
+  comm::Group data;    ///< ranks with different rows (dp), over which the sharding engine divides
   comm::Group tensor;  ///< ranks with the same rows, different parts of each layer (tp); empty: nothing is cut
   layout::TensorPlan plan = {};  ///< how the user's own module is cut
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <tessera/base/byte_order_mark.h>
-#include <tessera/base/json_line.h>
+#include <tessera/base/json/json_line.h>
 
 namespace tessera::format {
 namespace {

@@ -1,10 +1,9 @@
 #pragma once
-/// \file
-/// format/: file formats, without tensors; formats that need several files have their own folder.
+/// \file format/: file formats, without LibTorch; formats that need several source files have their own folder.
 ///
 /// JSON Lines (jsonlines.org): one strict JSON value (RFC 8259) per line of a UTF-8 file. Lines end with '\n' or "\r\n"
 /// (optional for the last one); blank lines are skipped; a byte order mark at the beginning of the file is ignored.
-/// Values and error messages have file:line:column.
+/// Values and error messages carry file:line:column.
 
 #include <cstdint>
 #include <memory>
@@ -24,21 +23,21 @@ namespace tessera::format {
 class JsonlReader {
  public:
   struct Line {
-    std::string_view text;  ///< without its line end; valid as long as the reader (or the bytes passed to it)
+    std::string_view text;  ///< without the line end; valid as long as the reader (or the bytes passed to it)
     int number = 0;         ///< from 1, counting blank lines
   };
 
   /// Maps the file. Throws InputError when it cannot be read.
   explicit JsonlReader(const std::string& path);
-  /// Reads bytes owned by the caller; `name` is the file name in messages.
+  /// Reads bytes owned by the caller; `name` is used as the file name in messages.
   JsonlReader(std::string_view bytes, const std::string& name);
 
-  /// The next non-blank line, not yet parsed; nullopt at the end.
+  /// Returns the next non-blank line, not yet parsed; nullopt at the end.
   std::optional<Line> next_line();
   /// Parses a line. Throws InputError "file:line:column: ..." for ill-formed UTF-8 or JSON. Any number of threads may
   /// parse lines at the same time.
   Value parse(const Line& line) const;
-  /// next_line() and parse() combined. After an error the next call continues with the next line.
+  /// Combines next_line() and parse(). After an error the next call continues with the next line.
   std::optional<Value> next();
 
   std::uint64_t bytes_read() const noexcept { return at_; }  ///< for progress

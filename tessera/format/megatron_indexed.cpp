@@ -43,8 +43,8 @@ class Fields {
   T take(const char* what) {
     return bytes_.number<T>([&] { truncated(1, sizeof(T), what); });
   }
-  /// Reads `count` elements of T, checked against the remaining bytes without overflow. Possibly unaligned, so they are
-  /// copied.
+  /// Reads `count` elements of T, checked against the remaining bytes without overflow. They may be unaligned, so they
+  /// are copied.
   template <class T>
   std::vector<T> take_many(std::uint64_t count, const char* what) {
     if (count > bytes_.left() / sizeof(T)) truncated(count, sizeof(T), what);

@@ -21,7 +21,7 @@ namespace tessera::format {
 /// files. Immutable: any number of threads may read.
 class IndexedDataset {
  public:
-  /// PREFIX, PREFIX.bin or PREFIX.idx. Throws InputError naming the file, the rule and the numbers.
+  /// Opens PREFIX, PREFIX.bin or PREFIX.idx. Throws InputError naming the file, the rule and the numbers.
   explicit IndexedDataset(const std::string& prefix_or_path);
   ~IndexedDataset();
   IndexedDataset(IndexedDataset&&) noexcept;
@@ -31,7 +31,7 @@ class IndexedDataset {
   int bytes_per_token() const;       ///< 1, 2, 4 or 8
   std::int64_t sequence_count() const;
   std::int64_t document_count() const;
-  /// Number of tokens of sequence i, and its start in the stream. i in [0, sequence_count()] for the start.
+  /// Number of tokens of sequence i, and its start in the stream. For the start, i may equal sequence_count().
   std::int64_t sequence_length(std::int64_t i) const;
   std::int64_t sequence_begin(std::int64_t i) const;
   /// Index of the first sequence of document d; d = document_count() gives sequence_count().

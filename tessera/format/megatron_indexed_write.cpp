@@ -14,7 +14,7 @@ struct IndexedWriter::State {
   std::string prefix, temporary;
   std::int64_t vocab_size = 0;
   int fd = -1;
-  bool narrow = false;  ///< uint16 instead of int32
+  bool narrow = false;  ///< tokens are uint16 instead of int32
   std::vector<std::byte> buffer;
   std::vector<std::int32_t> lengths;
   std::vector<std::int64_t> documents = {0};

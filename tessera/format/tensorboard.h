@@ -14,7 +14,8 @@
 
 namespace tessera::format {
 
-/// A curve's name and its value at one step. The part of the name before the first '/' groups curves on the page.
+/// A curve's name and its value at one step. Curves are grouped on the page by the part of the name before the first
+/// '/'.
 using Scalar = std::pair<std::string_view, double>;
 
 // ---- messages; wall_time is in Unix seconds --------------------------------------------------------------------
@@ -24,18 +25,18 @@ std::string version_event(double wall_time);
 std::string scalar_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
 /// Markdown for the "text" page; `text` must be UTF-8.
 std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view text);
-/// A (re)start: readers discard data from `step` on in older files of the folder.
+/// Marks a (re)start: readers discard data from `step` on in older files of the folder.
 std::string start_event(double wall_time, std::int64_t step);
 
 /// length (8 bytes, little-endian), its masked CRC-32C, message, masked CRC-32C of the message.
 std::string tfrecord(std::string_view message);
 
-/// One event file, open for appending. Every event is one write, so readers see whole records. Not copyable; one thread
-/// at a time.
+/// One event file, open for appending. Every event is a single write, so readers only see complete records. Not
+/// copyable; may be used by one thread at a time.
 class EventFile {
  public:
-  /// Creates `folder` if it is missing and in it events.out.tfevents.SECONDS.HOST.PID.N (the first free N), starting
-  /// with its version and a start event at `first_step`. Throws Error on failure.
+  /// Creates `folder` if it is missing, and in it the file events.out.tfevents.SECONDS.HOST.PID.N (the first free N),
+  /// which begins with the version and a start event at `first_step`. Throws Error on failure.
   EventFile(const std::string& folder, double wall_time, std::int64_t first_step);
 
   /// If the disk refuses a write, the event is kept and written later.

@@ -31,7 +31,7 @@ inline constexpr std::int64_t most_pixels = 178'956'970;
 /// (image/plugin.h). Any number of threads.
 Image decode(std::span<const std::byte> bytes, const std::string& name);
 
-/// The same from a file of at most 512 MiB; throws InputError when it cannot be read.
+/// Decodes a file of at most 512 MiB; throws InputError if it cannot be read.
 Image read_image(const std::string& path);
 
 }  // namespace tessera::image

@@ -60,7 +60,7 @@ void nothing(j_decompress_ptr) {}
 void no_message(j_common_ptr) {}
 void no_warning(j_common_ptr, int) {}
 
-/// a * b / 255, rounded, as Pillow's MULDIV255.
+/// Returns a * b / 255, rounded like Pillow's MULDIV255.
 std::uint8_t share(std::uint32_t a, std::uint32_t b) {
   const std::uint32_t x = a * b + 128;
   return static_cast<std::uint8_t>(((x >> 8) + x) >> 8);

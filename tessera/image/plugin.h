@@ -23,7 +23,7 @@ extern "C" const ImagePlugin* tessera_image_plugin();
 /// Loads the plug-in, which is installed next to libtessera_core.so, at the first call. Throws Error, with the remedy,
 /// when it was not built or cannot be loaded.
 const ImagePlugin& image_plugin();
-bool has_image_plugin();  ///< whether its file exists
+bool has_image_plugin();  ///< whether the plug-in's file exists
 
 /// Throws InputError, naming the file, for invalid dimensions or more than most_pixels pixels.
 void check_size(std::int64_t width, std::int64_t height, const std::string& name);

@@ -1,4 +1,4 @@
-// PNG through libpng, without gamma correction: the file's values, as in PIL.
+// PNG through libpng, without gamma correction: samples keep the file's values, as in PIL.
 
 #include <algorithm>
 #include <array>

@@ -18,7 +18,7 @@ std::array<std::uint8_t, 3> mean_colour(const std::array<float, 3>& mean) {
   return colour;
 }
 
-/// Scales by the shorter side; transformers' get_resize_output_image_size.
+/// Scales by the shorter side, as transformers' get_resize_output_image_size does.
 std::pair<std::int64_t, std::int64_t> size_for(const Image& image, std::int64_t side) {
   const std::int64_t shorter = std::min(image.width, image.height), longer = std::max(image.width, image.height);
   const auto other = static_cast<std::int64_t>(static_cast<double>(side * longer) / static_cast<double>(shorter));

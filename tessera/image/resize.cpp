@@ -11,7 +11,7 @@ namespace tessera::image {
 namespace {
 
 constexpr int precision_bits =
-    32 - 8 - 2;  // fraction bits of a weight: a product with 8 bits fits 32 with sign and headroom
+    32 - 8 - 2;  // fraction bits of a weight: its product with an 8-bit sample fits in 32 bits with sign and headroom
 
 double bicubic(double x) {
   constexpr double a = -0.5;

@@ -32,9 +32,9 @@ struct Capabilities {
   bool reads_peers_in_place = false;
   /// Sums of bf16 and fp16 are sent in that type and accumulated in fp32; otherwise comm/ sends them as fp32.
   bool reduces_halves = false;
-  /// Messages between two ranks complete in the order in which both start them, whatever their tags.
+  /// Messages between two ranks complete in the order in which both ranks start them, regardless of their tags.
   bool ordered_messages = false;
-  /// Errors name the dead rank or the mismatch, so the other ranks need not be asked.
+  /// Errors name the dead rank or the mismatch, so no further exchange is needed to find the cause.
   bool names_causes = false;
 };
 
@@ -42,27 +42,27 @@ struct Capabilities {
 struct Placement {
   int ranks = 1;               ///< in the group
   int hosts = 1;               ///< ranks of one host can share memory
-  bool shares_device = false;  ///< two ranks share an accelerator
+  bool shares_device = false;  ///< whether any two ranks share an accelerator
 };
 
 /// A backend's static properties: name, reach, capabilities.
 struct BackendRow {
-  /// Groups that it can serve.
+  /// The largest groups that the backend can serve.
   enum class Reach { one_rank, one_host, anywhere };
 
-  std::string_view name;            ///< the word for --backend and in messages
+  std::string_view name;            ///< value of --backend, and the name in messages
   Device device;                    ///< device of its tensors; automatic: any
   Reach reach = Reach::anywhere;    ///< larger groups are refused
-  std::string_view rule;            ///< when `auto` selects it, in words
+  std::string_view rule;            ///< text: when `auto` selects it
   bool (*suits)(const Placement&);  ///< `auto` selects the first row of the device that suits
-  Capabilities capabilities = {};   ///< those of every group that it serves
-  bool in_pytorch = false;          ///< torch.distributed has a backend of that name
-  bool for_comparison = false;      ///< for measurements only: not a word of --backend
+  Capabilities capabilities = {};   ///< capabilities of every group that it serves
+  bool in_pytorch = false;          ///< torch.distributed has a backend with this name
+  bool for_comparison = false;      ///< for measurements only: not a value of --backend
 };
 
 // The rows, in the order in which `auto` tries them. To add one: CONTRIBUTING.md, "Walk: a backend".
 
-/// A world of one rank: no communication.
+/// A world of one rank, without communication.
 struct Local {
   static constexpr BackendRow row{.name = "local",
                                   .device = Device::automatic,
@@ -135,7 +135,7 @@ const std::vector<BackendRow>& backends();
 const BackendRow* find_backend(std::string_view name);
 /// The backend that `auto` selects for a group with tensors on `device`; nullptr: no row suits.
 const BackendRow* fitting_backend(Device device, const Placement& placement);
-/// "auto" and the names of the rows; those for comparison only if `with_comparison`.
+/// "auto" and the names of the rows, including those for comparison if `with_comparison`.
 std::vector<std::string> backend_names(bool with_comparison);
 /// "CPU", "CUDA": for messages.
 std::string device_text(Device device);

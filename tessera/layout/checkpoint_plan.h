@@ -21,7 +21,7 @@ struct CheckpointPlan {
   CheckpointPart part = CheckpointPart::block;
   bool preserve_random = true;
   bool early_stop = true;
-  /// Folder or place to which the regions' inputs, the only activations kept, are offloaded: OffloadOptions::to. Empty:
+  /// Folder or place that the regions' inputs, the only activations kept, are offloaded to (OffloadOptions::to). Empty:
   /// not offloaded.
   std::string offload_inputs_to = {};
 };

@@ -10,7 +10,7 @@
 
 namespace tessera::layout {
 
-/// A parameter's properties for the layout. Sizes in elements; element_size in bytes.
+/// A parameter's properties for the layout. Sizes are in elements, element_size in bytes.
 struct Parameter {
   std::string name;                 ///< for messages
   std::vector<std::int64_t> shape;  ///< {}: a scalar
@@ -55,8 +55,8 @@ Range shard_range(const FlatLayout& layout, int rank);
 /// offset + numel}, shard_range(...)).
 Range intersect(Range a, Range b);
 
-/// PyTorch DDP's rule (torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size): walk `order` and
-/// close a bucket once it holds at least its cap; the first bucket's cap is smaller so that communication starts early.
+/// PyTorch DDP's rule (torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size): walks `order` and
+/// closes a bucket once its size reaches its cap; the first bucket's cap is smaller so that communication starts early.
 /// All parameters of a bucket have the same element size; as in PyTorch, each element size fills its own bucket and has
 /// its own small first one. Returns lists of parameter indices in reduction order: a bucket's position is that of its
 /// last parameter in `order`, because it can only be reduced then. Throws InputError on overflow or a negative size or

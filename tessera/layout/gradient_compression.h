@@ -16,11 +16,11 @@ struct PowerSgdOptions {
   std::int64_t start = 1000;   ///< steps before the first compressed one
   bool error_feedback = true;  ///< the part not sent is added to the next gradient
   bool warm_start = true;      ///< start from the previous step's Q instead of a random one
-  /// Only matrices that shrink by more than this factor are compressed.
+  /// Compresses only matrices that shrink by more than this factor.
   double min_rate = 2;
 };
 
-/// A method and its parameters; those of other methods have no effect.
+/// A method and its parameters; parameters of other methods have no effect.
 struct GradientCompression {
   CompressionMethod method = CompressionMethod::none;  ///< none: float32, or reduce_dtype
   PowerSgdOptions powersgd = {};                       ///< parameters of powersgd

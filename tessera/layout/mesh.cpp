@@ -46,7 +46,7 @@ View view_of(std::span<const Axis> axes) {
     std::vector<std::string> names;
     for (const Axis axis : axes) names.emplace_back(axis_name(axis));
     throw InputError(concat("the axes ", join(names, "-"),
-                            " belong to two views of the ranks: a group needs axes of pp, ",
+                            " belong to different views of the ranks: a group needs axes of pp, ",
                             "dp_replicate, dp_shard, cp, tp, or of pp, edp, ep, etp"));
   }
   return expert ? View::expert : View::dense;
@@ -192,7 +192,7 @@ Coordinates coordinates(const Mesh& mesh, int rank, View view) {
   const int world_size = mesh.world_size();
   TESSERA_CHECK(rank >= 0 && rank < world_size, "rank ", rank, " is outside a world of ", world_size);
   Coordinates result = sizes_of(mesh, view);
-  for (std::size_t axis = result.size(); axis-- > 0;) {  // innermost axis varies fastest
+  for (std::size_t axis = result.size(); axis-- > 0;) {  // the innermost axis varies fastest
     const int size = result[axis];
     result[axis] = rank % size;
     rank /= size;

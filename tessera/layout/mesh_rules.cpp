@@ -40,7 +40,7 @@ class Rules {
   }
 
  private:
-  using Out = std::vector<MeshProblem>*;  ///< nullptr: only the result is needed
+  using Out = std::vector<MeshProblem>*;  ///< nullptr: only the result is needed, not the text
 
   /// Whether tp divides every dimension that it cuts.
   bool tensor(std::int64_t tp, Out out) {
@@ -71,7 +71,7 @@ class Rules {
     return fits;
   }
 
-  /// Whether the method works with cp ranks.
+  /// Whether the method works with this number of cp ranks.
   bool context(std::int64_t tp, std::int64_t cp, Out out) {
     if (cp == 1) return true;
     const auto choices = [&] {
@@ -147,8 +147,8 @@ class Rules {
                          Change::rows, choices});
   }
 
-  /// Sizes of an axis for which `fits` is true, next to `other` ranks of the other axis in the same world; the nearest
-  /// to `size`, ascending.
+  /// Returns the sizes of an axis nearest to `size` for which `fits` is true, ascending, with `other` ranks along the
+  /// other axis in the same world.
   Numbers fitting(std::int64_t size, std::int64_t other, const std::function<bool(std::int64_t)>& fits) const {
     const std::int64_t ranks = mesh_.world_size() / mesh_.size(Axis::pp) / other;
     Numbers found;

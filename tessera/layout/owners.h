@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Assigns whole tensors to the ranks that write them, so that each writes about the same number of bytes and tensors
-/// that a rank already holds are not moved. Pure arithmetic, the same on every rank.
+/// Assigns whole tensors to the ranks that will write them. Each rank writes about the same number of bytes, and
+/// tensors that a rank already holds are not moved. Pure arithmetic, the same on every rank.
 
 #include <cstdint>
 #include <span>

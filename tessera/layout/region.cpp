@@ -13,8 +13,8 @@ std::string list(const std::vector<std::int64_t>& numbers) {
   return "[" + join(texts) + "]";
 }
 
-/// The number of elements. A zero-sized dimension does not hide an overflow of the others, since strides are products,
-/// too.
+/// The number of elements. A zero-sized dimension does not hide an overflow of the other dimensions, because strides
+/// are products, too.
 std::int64_t product_of(const std::vector<std::int64_t>& shape, const std::string& what) {
   std::int64_t product = 1;
   bool empty = false;
@@ -31,10 +31,10 @@ std::int64_t product_of(const std::vector<std::int64_t>& shape, const std::strin
 /// row-major order, and both positions ascend from row to row.
 struct Rows {
   struct Dim {
-    std::int64_t size;                         ///< steps of the common box
-    std::int64_t first_stride, second_stride;  ///< distance of a step in the flattened boxes
+    std::int64_t size;                         ///< extent of the common box
+    std::int64_t first_stride, second_stride;  ///< strides in the flattened boxes
   };
-  std::vector<Dim> outer;  ///< outermost first; only dimensions of more than one step
+  std::vector<Dim> outer;  ///< outermost first; only dimensions with an extent above 1
   std::int64_t count = 1, length = 1;
   std::int64_t first_begin = 0, second_begin = 0;  ///< start of row 0 in the flattened boxes
 
@@ -51,9 +51,9 @@ struct Rows {
   }
 };
 
-/// From the innermost dimension outwards: while both boxes have the same extent, a row continues into the next
-/// dimension; the first dimension in which they differ ends it (there the boxes cannot both be covered completely, so
-/// rows have maximal length).
+/// Goes from the innermost dimension outwards. While both boxes have the same extent, a row continues into the next
+/// dimension; the first dimension in which they differ ends it. Rows have maximal length because the boxes cannot both
+/// be covered completely in that dimension.
 Rows rows_of(const Region& first, const Region& second) {
   Rows rows;
   bool inside = true;  // all dimensions so far are the same in both
@@ -135,7 +135,8 @@ void check_region(const Region& region, const std::vector<std::int64_t>& tensor_
         region.shape[d] > tensor_shape[d] - region.offset[d])
       throw InputError(concat(what, ": the box at ", list(region.offset), " of shape ", list(region.shape),
                               " leaves the tensor of shape ", list(tensor_shape), " in dimension ", d));
-  const std::int64_t numel = product_of(region.shape, what);  // fits: no dimension is larger than the tensor's
+  const std::int64_t numel = product_of(region.shape, what);  // does not overflow: every dimension is at most the
+                                                              // tensor's
   if (region.begin < 0 || region.begin > region.end || region.end > numel)
     throw InputError(concat(what, ": elements [", region.begin, ", ", region.end, ") are not a range of the ", numel,
                             " elements of the box of shape ", list(region.shape)));

@@ -38,8 +38,8 @@ struct CommonRun {
 };
 
 /// Calls visit for the elements that two regions of the same tensor (of `tensor_shape`; both checked) share, in runs of
-/// maximal length, in ascending order of `from`. Two flat ranges give at most one run; boxes cut across rows give a run
-/// per row.
+/// maximal length, in ascending order of `from`. Two flat ranges share at most one run; boxes that cut across rows
+/// share a run per row.
 void for_each_common_run(const std::vector<std::int64_t>& tensor_shape, const Region& first, const Region& second,
                          const std::function<void(const CommonRun&)>& visit);
 

@@ -29,7 +29,7 @@ void Residency::start_gather(std::size_t unit, Actions& actions) {
   actions.push_back({Kind::gather, unit});
 }
 
-/// Releases a unit that is gathering or present, or later if it is pinned.
+/// Releases a unit that is gathering or present; if it is pinned, the release is deferred.
 void Residency::release(std::size_t unit, Actions& actions) {
   Unit& u = units_[unit];
   if (u.pins > 0) {
@@ -47,7 +47,7 @@ bool Residency::in_use(std::span<const std::size_t> units) const {
                      [&](std::size_t u) { return units_[u].state == State::present && units_[u].touched; });
 }
 
-/// Whether the unit is done in this pass once another unit is used.
+/// Whether the unit is finished for this pass once another unit is used.
 bool Residency::may_leave(const Unit& u) const {
   if (u.state != State::present || !u.touched || u.pins > 0) return false;
   if (!backward_) return u.policy.release_after_forward;
@@ -103,7 +103,7 @@ Residency::Actions Residency::unpin(std::span<const std::size_t> units) {
 /// Records that `unit` is newly touched. Returns false if another unit was expected.
 bool Residency::see(std::size_t unit) {
   Pass& p = pass();
-  // Forward passes without a backward in between: the first units come again.
+  // Forward passes without a backward in between are recognized by a repetition of the first units.
   const bool again = !backward_ && p.order.empty() && p.seen.size() > 1 && (p.seen[0] == unit || p.seen[1] == unit);
   if (again || p.seen.size() >= longest_pass) end_pass(p);
   if (!backward_ && !p.order.empty() && p.next == p.order.size() && p.seen.size() >= p.order.size()) p.seen.clear();

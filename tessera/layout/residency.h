@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// Residency: which units have their whole parameters in memory, and what to do next. The sharding engine reports
-/// events (an operator reads unit 3, all gradients of unit 3 are complete, backward begins) and receives a list of
-/// actions (gather, wait, release) to execute. No tensors, clocks or threads: the actions depend on the events alone,
-/// so ranks that compute the same thing start the same gathers in the same order.
+/// Residency: tracks which units have their whole parameters in memory, and decides what to do next. The sharding
+/// engine reports events (an operator reads unit 3, all gradients of unit 3 are complete, backward begins) and receives
+/// a list of actions (gather, wait, release) to execute. No tensors, clocks or threads: the actions depend on the
+/// events alone, so ranks that compute the same thing start the same gathers in the same order.
 ///
 /// A unit's life cycle:   absent --gather--> gathering --wait--> present --release--> absent
 ///
@@ -11,8 +11,8 @@
 /// - LibTorch has no module hooks, so a unit's forward ends when another unit is *newly* touched (for the first time
 ///   since it was gathered). Touching a unit that is already in use releases nothing. A wrong guess costs one more
 ///   gather, never a wrong result.
-/// - A unit's backward ends when all its gradients are complete. Units without expected gradients (frozen, or done) end
-///   as in forward. Units that are still present at the end of backward are released then.
+/// - A unit's backward ends when all its gradients are complete. The backward of units without expected gradients
+///   (frozen, or complete) ends as in forward. Units that are still present at the end of backward are released then.
 /// - The order of one pass predicts the next one; the first backward is predicted as the reverse of its forward. A
 ///   wrong prediction turns prefetch off until the order is recognised again.
 
@@ -29,7 +29,8 @@ namespace tessera::layout {
 /// A unit's behaviour; for the strategies' choices see StrategyRow (layout/strategy.h).
 struct UnitPolicy {
   bool release_after_forward = true;   ///< reshard_after_forward; the root unit usually keeps its parameters
-  bool release_after_backward = true;  ///< false: whole between steps as well (ZeRO-1/2); see Residency::release_all()
+  bool release_after_backward = true;  ///< false: parameters stay whole between steps (ZeRO-1/2); see
+                                       ///< Residency::release_all()
   /// In backward, release it as soon as another unit is newly touched, even while gradients are expected: for units
   /// used at both ends of the model (embedding and head in the root unit).
   bool release_when_left = false;
@@ -65,7 +66,7 @@ struct ResidencyAction {
   friend bool operator==(const ResidencyAction&, const ResidencyAction&) = default;
 };
 
-/// The state machine of all units. No tensors.
+/// The state machine of all units. It does not use tensors.
 class Residency {
  public:
   /// State of a unit's whole parameters.
@@ -79,24 +80,24 @@ class Residency {
   /// An operator is about to read parameters of `units` (ascending, each once): after the returned actions all of them
   /// are present, and pinned until unpin(). Actions are in execution order.
   Actions touch(std::span<const std::size_t> units);
-  /// The operator is done. Returns releases that were deferred until now.
+  /// Call when the operator has finished. Returns the releases that were deferred for it.
   Actions unpin(std::span<const std::size_t> units);
 
   /// True if touch(units) would return no action and change only pins: the engine's fast path.
   bool in_use(std::span<const std::size_t> units) const;
 
-  /// Other ranks need this unit now, so all ranks gather it: it is kept until its use, a misprediction or the end of
-  /// the pass. Returns no action unless it is absent.
+  /// Call when other ranks need this unit, so that all ranks gather it. It is kept until it is used, a prediction
+  /// fails, or the pass ends. Returns no action unless it is absent.
   Actions admit(std::size_t unit);
 
   Actions backward_begin();  ///< the outermost backward begins, which ends the forward
-  /// All gradients that the unit expects in this backward are complete.
+  /// Call when all gradients that the unit expects in this backward are complete.
   Actions gradients_complete(std::size_t unit);
   /// Also called after a failed backward.
   Actions backward_end();
 
   /// Releases everything; pinned units once their last pin is removed. For the end of a scope, and after the shards
-  /// changed (an optimizer step): whole parameters are then out of date, and the next touch gathers them again.
+  /// changed (an optimizer step): whole parameters are then stale, and the next touch gathers them again.
   Actions release_all();
 
   State state(std::size_t unit) const { return units_[unit].state; }  ///< state of its whole parameters
@@ -110,9 +111,9 @@ class Residency {
     UnitPolicy policy;
     State state = State::absent;
     int pins = 0;
-    bool touched = false;      ///< in this pass, since it was gathered
-    bool ahead = false;        ///< gathered before it was needed
-    bool complete = false;     ///< in this backward: its gradients are complete
+    bool touched = false;      ///< touched in this pass since it was gathered
+    bool ahead = false;        ///< gathered ahead of its use
+    bool complete = false;     ///< its gradients are complete in this backward
     bool release_due = false;  ///< release when the last pin is removed
   };
   /// Observed and expected order of one kind of pass.

@@ -15,7 +15,7 @@ struct Run {
   std::int64_t size() const { return end - begin; }
 };
 
-/// The parts of a ring rank's ranges within [begin, end), with their local positions.
+/// Returns the parts of a ring rank's ranges within [begin, end), with their local positions.
 std::vector<Run> runs_in(const std::vector<Range>& ranges, std::int64_t begin, std::int64_t end) {
   std::vector<Run> runs;
   std::int64_t local = 0;
@@ -27,7 +27,7 @@ std::vector<Run> runs_in(const std::vector<Range>& ranges, std::int64_t begin, s
   return runs;
 }
 
-/// The first `count` tokens of a run, and the rest.
+/// Splits a run into its first `count` tokens and the rest.
 std::pair<Run, Run> split(const Run& run, std::int64_t count) {
   return {{run.begin, run.begin + count, run.local}, {run.begin + count, run.end, run.local + count}};
 }
@@ -37,7 +37,7 @@ void add_full(std::vector<Tile>& out, const Run& q, const Run& k) {
     out.push_back({Tile::Kind::full, Tile::every_row, q.local, q.size(), k.local, k.size(), 0});
 }
 
-/// Tiles of one run of queries with one run of keys of the same document, with a causal mask.
+/// Adds the tiles of one run of queries and one run of keys of the same document, with a causal mask.
 void add_causal(std::vector<Tile>& out, Run q, Run k) {
   if (k.end <= q.begin) return add_full(out, q, k);
   if (k.begin >= q.end) return;
@@ -52,7 +52,7 @@ void add_causal(std::vector<Tile>& out, Run q, Run k) {
   add_full(out, split(q, both).second, split(k, both).first);
 }
 
-/// The same with a window: queries in runs of `window`, so that a run sees at most 2 window - 1 keys.
+/// The same with a window: splits queries into runs of `window`, so that each run sees at most 2 window - 1 keys.
 void add_window(std::vector<Tile>& out, const Run& queries, const Run& keys, std::int64_t window) {
   Run rest = queries;
   while (rest.size() > 0) {
@@ -73,7 +73,7 @@ void add_window(std::vector<Tile>& out, const Run& queries, const Run& keys, std
   }
 }
 
-/// The union of two tiles, if it is one tile.
+/// Returns the union of two tiles if it is a single tile.
 std::optional<Tile> joined(const Tile& a, const Tile& b) {
   if (a.kind != Tile::Kind::full || b.kind != Tile::Kind::full) return std::nullopt;
   Tile both = a;
@@ -88,7 +88,7 @@ std::optional<Tile> joined(const Tile& a, const Tile& b) {
   return std::nullopt;
 }
 
-/// A causal tile, the full one below it and the next causal one form one larger causal tile.
+/// A causal tile, the full tile below it and the next causal tile form one larger causal tile.
 std::optional<Tile> joined(const Tile& first, const Tile& below, const Tile& second) {
   const bool kinds =
       first.kind == Tile::Kind::causal && below.kind == Tile::Kind::full && second.kind == Tile::Kind::causal;
@@ -102,7 +102,7 @@ std::optional<Tile> joined(const Tile& first, const Tile& below, const Tile& sec
   return all;
 }
 
-/// Fewer, larger tiles with the same pairs.
+/// Merges tiles into fewer, larger ones with the same pairs.
 std::vector<Tile> merged(std::vector<Tile> tiles) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -124,7 +124,7 @@ std::vector<Tile> merged(std::vector<Tile> tiles) {
   return tiles;
 }
 
-/// Tiles of a row's document [begin, end); keys end at `length`.
+/// Adds the tiles of a row's document [begin, end); keys end at `length`.
 std::vector<Tile> tiles_of_document(const std::vector<Range>& queries, const std::vector<Range>& keys,
                                     const Sight& sight, std::int64_t begin, std::int64_t end, std::int64_t length) {
   const std::vector<Run> query_runs = runs_in(queries, begin, end),
@@ -142,7 +142,7 @@ std::vector<Tile> tiles_of_document(const std::vector<Range>& queries, const std
   return merged(std::move(found));
 }
 
-/// The complete list of documents: one per row by default.
+/// Returns the complete list of documents; by default, one per row.
 std::vector<std::int64_t> starts_of(const SequenceCut& cut, std::int64_t rows, const Sight& sight) {
   if (!sight.documents.empty()) return sight.documents;
   std::vector<std::int64_t> starts;

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// How context-parallel ranks divide the tokens of a sequence, and which of their parts attend to each other.
+/// Defines how context-parallel ranks divide the tokens of a sequence, and which of their parts attend to each other.
 ///
 /// Each of c ranks holds T / c tokens of every row. There are two levels, either of which may have size one:
 ///
 ///   ring    p ranks pass keys and values on (or gather them). The row is divided into 2 p equal chunks; ring rank i
-///           holds chunks i and 2 p - 1 - i ("zigzag"). With a causal mask every ring rank then has the same work,
-///           since an early chunk, with few visible keys, is paired with a late one.
+///           holds chunks i and 2 p - 1 - i ("zigzag"). With a causal mask, every ring rank then has the same work,
+///           because an early chunk, which sees few keys, is paired with a late one.
 ///   heads   a = c / p consecutive ranks share a ring rank's tokens in order, T / c each; for attention they exchange
 ///           tokens for heads (Ulysses, Jacobs et al. 2023), so that each has all tokens of the ring rank and 1 / a of
 ///           the heads.
@@ -43,13 +43,13 @@ SequenceCut cut_sequence(std::int64_t length, int ranks, int head_ranks);
 
 /// The tokens of each row that a rank holds, ascending, in as few ranges as possible.
 std::vector<Range> tokens_of(const SequenceCut& cut, int rank);
-/// The tokens of a ring rank: those of its head ranks, concatenated.
+/// The tokens of a ring rank: the concatenated tokens of its head ranks.
 std::vector<Range> tokens_of_ring(const SequenceCut& cut, int ring_rank);
 
-/// The keys visible to a query: those of its document, at positions below the row's length, and, if causal, up to its
-/// own position and at most window - 1 before it.
+/// Defines the keys visible to a query: keys of its document at positions below the row's length and, if causal, at its
+/// own position or at most window - 1 before it.
 struct Sight {
-  bool causal = true;                        ///< no query sees a later key
+  bool causal = true;                        ///< queries do not see later keys
   std::int64_t window = 0;                   ///< 0: unlimited; only if causal
   std::vector<std::int64_t> documents = {};  ///< flat start positions b T + t, ascending; empty: one document per row
   std::vector<std::int64_t> lengths = {};    ///< tokens of each row without padding; empty: all
@@ -63,11 +63,12 @@ struct Tile {
     causal,  ///< as many queries as keys; query i sees keys 0 .. i
     band     ///< query i sees key j if 0 <= ahead + i - j < window; every query sees at least one
   };  ///< visible pairs
-  static constexpr std::int64_t every_row = -1;            ///< value of `row`: the tile applies to all rows
+  static constexpr std::int64_t every_row = -1;            ///< value of `row` if the tile applies to all rows
   Kind kind = Kind::full;                                  ///< visible pairs
   std::int64_t row = every_row;                            ///< a row of the batch, or every_row
-  std::int64_t query = 0, queries = 0, key = 0, keys = 0;  ///< first index and number of each
-  std::int64_t ahead = 0;                                  ///< position of the first query minus that of the first key
+  std::int64_t query = 0, queries = 0, key = 0, keys = 0;  ///< first index and number of queries and keys
+  std::int64_t ahead = 0;                                  ///< position of the first query minus position of the first
+                                                           ///< key
   bool operator==(const Tile&) const = default;
 };
 

@@ -31,7 +31,7 @@ void check_cost(double cost, const std::string& what) {
     throw InputError(concat("the cost of ", what, " is ", format_real(cost), "; it must be finite and at least 0"));
 }
 
-/// Parts with the given numbers of blocks.
+/// Returns parts with the given numbers of blocks.
 std::vector<StagePart> chain_of(const std::vector<std::int64_t>& counts) {
   std::vector<StagePart> parts(counts.size());
   std::int64_t first = 0;
@@ -109,7 +109,7 @@ class LayoutReader {
 
   /// Parses the repeat at `sign`; returns the position of its last byte.
   std::size_t repeat(std::size_t sign) {
-    if (!last_) fail(sign, "a repeat must follow a letter, | or ), and only once");
+    if (!last_) fail(sign, "a repeat must follow a letter, | or ), and may occur only once there");
     std::size_t i = sign + 1;
     while (i < text_.size() && means_nothing(text_[i])) ++i;
     std::size_t end = i;
@@ -172,7 +172,7 @@ std::vector<StagePart> parts_of_halves(const std::vector<std::int64_t>& halves) 
       throw InputError(concat("stage ", s, " cannot have ", halves[s], " halves of blocks; possible are 0 to ",
                               2 * most_blocks_in_layout));
     const std::int64_t past = first + halves[s];
-    if (halves[s] == 0) {  // passes its input on, even inside a block
+    if (halves[s] == 0) {  // an empty stage passes its input on, even inside a block
       parts[s].first_block = (first + 1) / 2;
     } else {
       parts[s].first_block = first / 2;
@@ -215,7 +215,7 @@ std::vector<StagePart> cut_evenly(std::int64_t blocks, int stages, double embedd
   std::vector<double> begins(count, 0);
   begins.front() += embeddings_as;
   begins.back() += end_as;
-  using Load = std::pair<double, std::size_t>;  // the lightest stage first, of several the earliest
+  using Load = std::pair<double, std::size_t>;  // the lightest stage first; among equals, the earliest
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   for (std::size_t s = 0; s < count; ++s) loads.emplace(begins[s], s);
   for (std::int64_t b = 0; b < blocks; ++b) {
@@ -235,7 +235,8 @@ std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages) {
   check_cost(costs.end, "the end");
   for (std::size_t b = 0; b < n; ++b) check_cost(costs.blocks[b], concat("block ", b));
 
-  /// [stage][first]: the least possible cost of the most expensive stage from `stage` on, if they start at `first`.
+  /// [stage][first]: the lowest possible cost of the most expensive stage from `stage` on, if these stages start at
+  /// block `first`.
   std::vector<std::vector<double>> least(count + 1,
                                          std::vector<double>(n + 1, std::numeric_limits<double>::infinity()));
   least[count][n] = 0;
@@ -287,7 +288,7 @@ LayoutRead read_layout(LayoutReader& reader, std::string_view text, std::int64_t
     reader.fail(items.empty() ? 0 : items.front().at, "a layout must begin with E, the embeddings, in its first stage");
   LayoutRead read;
   std::vector<std::int64_t> halves(1, 0);
-  std::optional<std::size_t> half;  // an a whose f is still missing
+  std::optional<std::size_t> half;  // an `a` is still waiting for its `f`
   std::size_t first = 0, last = 0;  // stages of the first and the last m
   bool behind_all_blocks = true;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -388,8 +389,8 @@ std::vector<StagePart> cut_before(const std::vector<std::int64_t>& first_blocks,
     const std::int64_t next = first_blocks[s];
     if (next < first || next > blocks)
       throw InputError(concat("stage ", s + 1, " cannot begin with block ", next, ": ",
-                              s == 0 ? std::string("it is one") : concat("stage ", s, " begins with ", first),
-                              s == 0 ? " from 0 to " : ", so it is one from there to ", blocks, " (", blocks,
+                              s == 0 ? std::string("it must be") : concat("stage ", s, " begins with ", first),
+                              s == 0 ? " from 0 to " : ", so it must be from there to ", blocks, " (", blocks,
                               ": the end alone)"));
     counts.push_back(next - first);
     first = next;

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// Where a model is cut for a pipeline. A model is a chain of embeddings, blocks 0 .. n - 1, and an end (last norm,
-/// head, loss); a stage is a contiguous piece of it. A block may also be cut between its attention and its MLP, where
-/// only the residual stream passes. Depths of multi-token prediction belong to the end, whose norm and head they use.
-/// Pure arithmetic.
+/// Defines where a model is cut for a pipeline. A model is a chain of embeddings, blocks 0 .. n - 1, and an end (last
+/// norm, head, loss); a stage is a contiguous piece of it. A block may also be cut between its attention and its MLP,
+/// where only the residual stream passes. Depths of multi-token prediction belong to the end, whose norm and head they
+/// use. Pure arithmetic.
 
 #include <cstdint>
 #include <string>
@@ -18,8 +18,8 @@ struct StagePart {
   bool end = false;              ///< holds the layers after the blocks; the last stage
   std::int64_t first_block = 0;  ///< blocks [first_block, first_block + blocks)
   std::int64_t blocks = 0;       ///< number of blocks, including those that it holds only half of
-  bool begins_inside = false;    ///< its first block's attention is in an earlier stage
-  bool ends_inside = false;      ///< its last block's MLP is in a later stage
+  bool begins_inside = false;    ///< the first block's attention is in an earlier stage
+  bool ends_inside = false;      ///< the last block's MLP is in a later stage
 
   std::int64_t past_block() const { return first_block + blocks; }  ///< first block after this piece
   /// Whether it holds a block's attention, or its MLP.
@@ -49,7 +49,7 @@ struct ChainCosts {
   double embeddings = 0, end = 0;  ///< layers before and after the blocks
 };
 
-/// The cost of every part.
+/// Returns the cost of every part.
 std::vector<double> costs_of(const std::vector<StagePart>& parts, const ChainCosts& costs);
 
 /// Distributes blocks as evenly as possible, counting embeddings and end as the given numbers of blocks (torchtitan's
@@ -62,14 +62,15 @@ std::vector<StagePart> cut_evenly(std::int64_t blocks, int stages, double embedd
 /// stage, and for costs that are negative or not finite.
 std::vector<StagePart> cut_by_cost(const ChainCosts& costs, int stages);
 
-/// The same for ranks with several stages: stage s is on rank rank_of[s], and a rank's stages count together, since it
-/// runs them one after another. Minimizes the load of the most loaded rank; among cuts within balance_tolerance of
-/// that, minimizes the most expensive stage (a pipeline fills and drains stage by stage) and evens out the others. With
-/// two stages per rank, placed in a loop or to and fro (Placement), this is exact, in time O(blocks^3 ranks) at most.
-/// For other placements of several stages, a local search starts from the cut above: never worse than that, but rarely
-/// optimal. Throws InputError as above, for a negative rank, and for a rank without a stage.
+/// The same for ranks with several stages: stage s is on rank rank_of[s], and the costs of a rank's stages add up
+/// because it runs them one after another. Minimizes the load of the most loaded rank; among cuts within
+/// balance_tolerance of that, minimizes the most expensive stage (a pipeline fills and drains stage by stage) and evens
+/// out the others. With two stages per rank, in a looped or V-shaped placement (Placement), this is exact, in time
+/// O(blocks^3 ranks) at most. For other placements of several stages, a local search starts from the cut above; the
+/// result is never worse than that cut, but rarely optimal. Throws InputError as above, for a negative rank, and for a
+/// rank without a stage.
 std::vector<StagePart> cut_by_cost(const ChainCosts& costs, const std::vector<int>& rank_of);
-/// Measured costs vary by this much, and unequal stages lose more than this while a pipeline fills and drains.
+/// Measured costs vary by this fraction, and unequal stages lose more than this while a pipeline fills and drains.
 inline constexpr double balance_tolerance = 0.05;
 
 /// Limits of a layout, so that nested repeats stay small.
@@ -91,17 +92,17 @@ std::vector<StagePart> parse_stage_layout(std::string_view text, std::int64_t bl
 struct MegatronLayout {
   std::vector<StagePart> parts;  ///< the stages
   std::int64_t depths = 0;       ///< number of m
-  bool moved = false;            ///< the m are in the stage before that of L
+  bool moved = false;            ///< every m is in the stage before the one with L
 };
-/// The same by Megatron-LM's own rule, where m may also be in the last but one stage if L is alone in the last
+/// The same by Megatron-LM's own rule, where m may also be in the second-to-last stage if L is alone in the last one
 /// ("Ett|m|L"). Tessera puts the depths in the last stage: stage_layout(parts, depths) gives that layout.
 MegatronLayout parse_megatron_layout(std::string_view text, std::int64_t blocks, int stages);
 /// Words accepted in place of a layout string: the cut that minimizes the time of the run's schedule by the model's
 /// FLOP (schedule/cut.h), only between blocks, or also between halves of blocks.
 inline constexpr std::string_view layout_by_flops = "flops", layout_by_half_blocks = "half_blocks";
 inline bool is_layout_word(std::string_view text) { return text == layout_by_flops || text == layout_by_half_blocks; }
-/// The inverse, without brackets: "Et*3|tt|ta|f|L", with `depths` m before L. Parses back to the same parts if these
-/// form a chain.
+/// The inverse of stage_layout(), without brackets: "Et*3|tt|ta|f|L", with `depths` m before L. Parses back to the same
+/// parts if these form a chain.
 std::string stage_layout(const std::vector<StagePart>& parts, std::int64_t depths = 0);
 
 /// Builds parts from the index of the first block of every stage but the first: {4, 8, 12}; an index may repeat (an

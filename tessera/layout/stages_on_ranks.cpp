@@ -39,8 +39,8 @@ struct TwoCuts {
   std::vector<std::size_t> first, second;
 };
 
-/// Cuts with no piece above `stage_limit` and no rank's two pieces above `rank_limit`, if they exist. For the same
-/// progress in the first chain, more progress in the second is never worse, so only that is stored.
+/// Returns cuts in which no piece exceeds `stage_limit` and no rank's two pieces together exceed `rank_limit`, if they
+/// exist. For the same progress in the first chain, more progress in the second is never worse, so only that is stored.
 std::optional<TwoCuts> cut_within(const TwoChains& chains, double rank_limit, double stage_limit) {
   const std::size_t n = chains.first.size() - 1, m = chains.second.size() - 1;
   constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
@@ -73,8 +73,8 @@ std::optional<TwoCuts> cut_within(const TwoChains& chains, double rank_limit, do
   }
 }
 
-/// The smallest limit in (low, high] that `possible` accepts, with relative precision 10^-12; `possible` accepts
-/// `high`.
+/// Returns the smallest limit in (low, high] that `possible` accepts, with a relative precision of 10^-12; `possible`
+/// must accept `high`.
 double least_limit(double low, double high, const std::function<bool(double)>& possible) {
   while (high - low > 1e-12 * high) {
     const double middle = low + (high - low) / 2;
@@ -126,7 +126,7 @@ Cuts cuts_of(const std::vector<StagePart>& parts) {
   return cuts;
 }
 
-/// The criteria of a cut. Sums of squares distinguish steps that make progress from others.
+/// The criteria of a cut. The sums of squares detect progress where the maximum stays the same.
 struct Worth {
   double rank = 0, stage = 0;                  // maxima
   double rank_squares = 0, stage_squares = 0;  // sums
@@ -158,7 +158,7 @@ void even_out(Cuts& cuts, const std::function<Worth(const Cuts&)>& look) {
   });
 }
 
-/// Two stages per rank, to and fro or in a loop.
+/// Cuts for two stages per rank, in a V-shaped or looped placement.
 std::vector<StagePart> cut_two_per_rank(const ChainCosts& costs, const std::vector<int>& rank_of, bool to_and_fro) {
   const auto ranks = static_cast<int>(rank_of.size() / 2);
   const auto blocks = static_cast<std::int64_t>(costs.blocks.size());
@@ -186,7 +186,7 @@ std::vector<StagePart> cut_two_per_rank(const ChainCosts& costs, const std::vect
     const auto possible = [&](double limit) { return cut_within(chains, rank_limit, limit).has_value(); };
     if (possible(stage_limit * less)) stage_limit = least_limit(0, stage_limit, possible);
   }
-  // Both limits leave the end of the first chain open; each choice leads to another cut.
+  // Both limits leave the end of the first chain open; each choice leads to a different cut.
   const auto look = worth_of(costs, rank_of);
   std::optional<Cuts> best;
   for (std::int64_t middle = 0; middle <= blocks; ++middle) {
@@ -241,7 +241,7 @@ std::vector<StagePart> cut_by_cost(const ChainCosts& costs, const std::vector<in
       throw InputError(concat("rank ", rank, " of ", ranks, " has no stage; every rank of a pipeline needs one"));
   if (const int least = *std::min_element(rank_of.begin(), rank_of.end()); least < 0)
     throw InputError(concat("a stage is on rank ", least, "; ranks start at 0"));
-  if (ranks == stages || ranks == 1) return by_stage;  // a stage's cost is its rank's, or one rank has all of them
+  if (ranks == stages || ranks == 1) return by_stage;  // each rank has one stage, or one rank has all stages
   bool loop = stages == 2 * ranks, to_and_fro = loop;
   for (int s = 0; s < stages; ++s) {
     const int rank = rank_of[static_cast<std::size_t>(s)];

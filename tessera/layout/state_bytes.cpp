@@ -8,7 +8,7 @@
 namespace tessera::layout {
 namespace {
 
-/// Parameters in one flat buffer.
+/// A set of parameters in one flat buffer.
 struct Group {
   std::vector<std::size_t> parameters;
   bool trained, stays_whole, root;

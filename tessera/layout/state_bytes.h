@@ -11,25 +11,25 @@
 
 namespace tessera::layout {
 
-/// Inputs of the formula. Element sizes in bytes.
+/// Inputs of the formula. Element sizes are in bytes.
 struct StateBytesOptions {
-  StrategyRow strategy;                                                ///< which states are divided
+  StrategyRow strategy;                                                ///< determines which states are divided
   int shard_ranks = 1;                                                 ///< S: ranks that divide one copy
   int rank = 0;                                                        ///< index in the shard group
-  WrapPolicy wrap;                                                     ///< which modules are units
+  WrapPolicy wrap;                                                     ///< selects the modules that are units
   std::int64_t persistence_threshold = 0;                              ///< elements; smaller parameters stay whole
   std::int64_t first_bucket_bytes = 1 << 20, bucket_bytes = 25 << 20;  ///< ddp, zero1, zero2: see DdpOptions
   std::int64_t whole_element = 0;    ///< bytes per element of gathered parameters; 0: as in the shards
   std::int64_t wire_element = 4;     ///< bytes per element of gradients while they are reduced
   double optimizer_per_element = 8;  ///< AdamW: two fp32 moments
-  bool accumulates = false;          ///< several micro-batches per step
+  bool accumulates = false;          ///< whether a step has several micro-batches
 };
 
 /// Bytes of a model's states on one rank, by purpose.
 struct StateBytes {
   std::int64_t parameters = 0;  ///< stored on this rank
   std::int64_t gradients = 0;   ///< stored on this rank after backward
-  std::int64_t optimizer = 0;   ///< states of the parameters that this rank updates
+  std::int64_t optimizer = 0;   ///< optimizer states of the parameters that this rank updates
   /// Peak of temporary buffers: gathered units (previous, current and prefetched; the root throughout) and gradients in
   /// flight (one bucket filling, one being reduced).
   std::int64_t buffers = 0;
@@ -44,7 +44,7 @@ struct DecoderShape {
 };
 
 /// Bytes of activations that backward needs for `tokens` tokens (rows x length of a micro-batch) in fp32, as our models
-/// keep them: per token and block the block's input, two normed values, the attention's result and the sum after it (5
+/// keep them. Per token and block: the block's input, two normed values, the attention's result and the sum after it (5
 /// width), queries, keys and values, and the input and output of the MLP's activation; per token outside the blocks 4
 /// width. `checkpointed`: that many blocks keep only their input, and one at a time also has the rest. Program,
 /// allocator and temporary buffers are not included.

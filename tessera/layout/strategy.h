@@ -1,8 +1,7 @@
 #pragma once
 /// \file
-/// The table of strategies. DDP, ZeRO-1/2/3 and FSDP's strategies are one engine with switches: which of optimizer
-/// states, gradients and parameters are sharded, and over which ranks. Configuration, planner and engine read this
-/// table.
+/// The table of strategies. DDP, ZeRO-1/2/3 and FSDP's strategies are one engine with switches: which states (optimizer
+/// states, gradients, parameters) are sharded, and over which ranks. Configuration, planner and engine read this table.
 
 #include <tessera/base/words.h>
 
@@ -42,7 +41,7 @@ struct StrategyRow {
   bool shard_gradients = false;
   bool shard_parameters = false;              ///< between steps
   bool reshard_after_forward = false;         ///< whole parameters are released between forward and backward
-  ShardGroup shard_group = ShardGroup::none;  ///< ranks that the shards are divided over
+  ShardGroup shard_group = ShardGroup::none;  ///< ranks over which the shards are distributed
 
   /// DeepSpeed's equivalent stage, 0 to 3.
   int zero_stage() const { return reshard_after_forward ? 3 : shard_gradients ? 2 : shard_optimizer ? 1 : 0; }
@@ -55,7 +54,7 @@ const StrategyRow& row_of(Strategy strategy);  ///< valid for the life of the pr
 /// The strategy of DeepSpeed's ZeRO stage 0 to 3.
 Strategy zero_strategy(std::int64_t stage);
 
-/// Whether both name the same row, as zero3 and full_shard do.
+/// Whether both values name the same row, as zero3 and full_shard do.
 bool same_strategy(Strategy a, Strategy b);
 
 /// States that are offloaded.
@@ -78,7 +77,7 @@ class StrategyName {
   StrategyName(const char* name) : StrategyName(std::string_view(name)) {}
   StrategyName(const std::string& name) : StrategyName(std::string_view(name)) {}
 
-  operator Strategy() const { return strategy_; }  ///< the strategy that was given, or that the name meant
+  operator Strategy() const { return strategy_; }  ///< the strategy that was given directly or by name
 
  private:
   Strategy strategy_;

@@ -62,7 +62,7 @@ bool ends_match(const std::vector<std::string_view>& pattern, std::span<const st
   return true;
 }
 
-/// "1, 2, 4": the numbers of ranks that divide `count` units.
+/// Returns the numbers of ranks that divide `count` units, as in "1, 2, 4".
 std::string divisors(std::int64_t count) {
   std::vector<std::string> fitting;
   for (std::int64_t n = 1; n <= std::min<std::int64_t>(count, 64); ++n)
@@ -77,8 +77,8 @@ void cut_outputs(const std::string& name, const TensorRule& rule, int rank, int 
                             " equal blocks (packed_colwise:", rule.blocks, ")"));
   const std::int64_t block = all / rule.blocks, units = rule.heads > 0 ? rule.heads : block;
   if (block % units != 0)
-    throw InputError(
-        concat("tensor parallelism: ", name, " has ", block, " outputs for ", units, " heads, which must divide them"));
+    throw InputError(concat("tensor parallelism: ", name, " has ", block, " outputs, which are not a multiple of ",
+                            units, " heads"));
   std::int64_t first = 0, count = 0;
   if (units % ranks == 0) {
     count = units / ranks;
@@ -105,7 +105,7 @@ void cut_blocks_of_heads(const std::string& name, const TensorRule& rule, int ra
   const std::int64_t heads = std::accumulate(rule.block_heads.begin(), rule.block_heads.end(), std::int64_t{0});
   if (all % heads != 0)
     throw InputError(
-        concat("tensor parallelism: ", name, " has ", all, " outputs for ", heads, " heads, which must divide them"));
+        concat("tensor parallelism: ", name, " has ", all, " outputs, which are not a multiple of ", heads, " heads"));
   const std::int64_t width = all / heads;
   std::int64_t begin = 0;  // start of the block, in heads
   for (const std::int64_t block : rule.block_heads) {

@@ -20,8 +20,9 @@ enum class TensorStyle {
   colwise,                         ///< outputs are cut: x is whole, y stays cut; b is cut with W
   colwise_gather_output,           ///< W is cut by outputs, and y is gathered; b is whole
   rowwise,                         ///< inputs are cut: x is already cut, the partial y are summed; b is whole
-  rowwise_split_input,             ///< the same for a whole x, of which each rank uses its part
-  embedding_rowwise,               ///< a table cut by rows (vocabulary): other ranks' ids give 0, the sum is complete
+  rowwise_split_input,             ///< the same with a whole x, of which each rank uses its part
+  embedding_rowwise,               ///< a table cut by rows (vocabulary): ids of other ranks' rows give 0, and the sum
+                                   ///< over ranks is complete
   sequence_parallel,               ///< a norm on a part of the sequence: whole; gradients are summed
   replicated_with_grad_allreduce,  ///< whole, used on cut activations (a norm of heads): gradients are summed
   replicated,                      ///< whole and identical on all ranks; default for parameters without a pattern
@@ -31,20 +32,20 @@ std::string_view style_name(TensorStyle style);
 /// How the parameters that match a pattern are cut.
 struct TensorRule {
   std::string pattern;  ///< see matches()
-  TensorStyle style;    ///< what is cut, gathered or summed
+  TensorStyle style;    ///< how the parameter is cut, and which results are gathered or summed
   /// Outputs (columns) form this many equal blocks, each of which is cut: 3 in GPT-2's c_attn (q, k, v) and in
   /// MultiheadAttention's in_proj_weight, 2 in a packed gate_up_proj.
   int blocks = 1;
-  /// Units that may not be split: heads per block; 0: single columns. With fewer heads than ranks, several ranks hold
-  /// the same head, and the number of ranks must be a multiple.
+  /// Number of units per block that must not be split, such as heads; 0: columns are cut individually. With fewer heads
+  /// than ranks, several ranks hold the same head, and the number of ranks must be a multiple.
   std::int64_t heads = 0;
   bool transposed = false;  ///< the matrix is stored [in, out] (GPT-2's Conv1D), not [out, in] (torch::nn::Linear)
   /// Unequal blocks: number of heads in each, all heads having the same width (queries, keys, values of a packed
   /// qkv_proj). The number of ranks must divide each entry. Empty: `blocks` and `heads` apply.
   std::vector<std::int64_t> block_heads = {};
-  bool whole_input = false;  ///< its inputs are all tokens, even with sequence parallelism (a head after a gather)
+  bool whole_input = false;  ///< its input has all tokens, even with sequence parallelism (a head after a gather)
   /// > 0: only ranks first_holder ... first_holder + holders - 1 have parts of it (an expert on some of the ranks); the
-  /// other ranks' part is empty.
+  /// parts of other ranks are empty.
   int first_holder = 0, holders = 0;
 };
 
@@ -74,9 +75,9 @@ struct TensorPart {
   std::vector<std::int64_t> shape() const;  ///< shape of the part
 };
 
-/// Elements that form a box of the parameter and, in the same order, a box of the part.
+/// Elements that form a box of the parameter and a box of the part, in the same order.
 struct TensorBox {
-  Region whole, own;  ///< a box of the parameter, and the box of the part with the same elements
+  Region whole, own;  ///< the two boxes with the same elements
 };
 /// Maps elements [begin, end) of the flattened part to the parameter: one box for each range that they touch.
 std::vector<TensorBox> boxes_of(const TensorPart& part, std::int64_t begin, std::int64_t end);

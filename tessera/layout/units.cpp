@@ -29,7 +29,7 @@ void check(const ModuleTree& tree) {
   }
 }
 
-/// Elements in the module or below it, each parameter once, without ignored modules.
+/// Number of elements in the module and below it; each parameter counts once, and ignored modules are excluded.
 std::int64_t elements_below(const ModuleTree& tree, std::size_t top, const std::vector<bool>& ignored) {
   std::vector<bool> below(tree.modules.size(), false);
   std::set<std::size_t> parameters;
@@ -71,7 +71,7 @@ bool is_of_class(const WrapPolicy& policy, const ModuleEntry& module, const std:
   return type == name || type == aliased(policy, name) || module.type == name;
 }
 
-/// As in accelerate, classes that do not occur are ignored, but one of them must occur.
+/// As in accelerate, classes that do not occur are ignored, but at least one class must occur.
 std::vector<bool> picked_by_class(const ModuleTree& tree, const WrapPolicy& policy) {
   std::vector<bool> picked(tree.modules.size(), false);
   std::vector<std::string> types;
@@ -116,12 +116,12 @@ std::vector<bool> picked_by_regex(const ModuleTree& tree, const std::string& pat
 std::vector<bool> picked_by_size(const ModuleTree& tree, std::int64_t least, const std::vector<bool>& ignored) {
   if (least <= 0) throw InputError(concat("min_num_params is ", least, "; it must be at least 1 element"));
   std::vector<bool> picked(tree.modules.size(), false);
-  std::vector<std::int64_t> taken(tree.modules.size(), 0);  // elements of nested units
+  std::vector<std::int64_t> taken(tree.modules.size(), 0);  // number of elements in nested units
   for (std::size_t i = tree.modules.size(); i-- > 1;) {
     const ModuleEntry& module = tree.modules[i];
     if (ignored[i]) continue;
     const std::int64_t all = elements_below(tree, i, ignored);
-    // As in PyTorch: nn.MultiheadAttention is not descended into, since it reads its children's parameters itself.
+    // As in PyTorch: nn.MultiheadAttention is not descended into, because it reads its children's parameters directly.
     const bool inside_leaf = [&] {
       for (std::size_t up = module.parent; up != 0; up = tree.modules[up].parent)
         if (short_class_name(tree.modules[up].type) == "MultiheadAttention") return true;
@@ -178,7 +178,7 @@ std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy) {
   }
   picked[0] = true;
 
-  // The unit of each module, and the nesting depth of units, from the root down.
+  // Computes the unit of each module and the nesting depth of the units, from the root down.
   std::vector<std::size_t> unit_of(tree.modules.size(), 0), outer(tree.modules.size(), 0),
       depth(tree.modules.size(), 0);
   for (std::size_t i = 1; i < tree.modules.size(); ++i) {

@@ -23,7 +23,7 @@ struct ModuleEntry {
   std::string name;        ///< path from the root: "h.0.attn"; "" is the root
   std::string type;        ///< C++ or Hugging Face class: "tessera::models::LlamaBlockImpl", "BertLayer"
   std::size_t parent = 0;  ///< index of an earlier entry; the root's own is 0
-  std::vector<std::size_t> parameters = {};  ///< its own parameters: indices into the tree's list; tied ones repeat
+  std::vector<std::size_t> parameters = {};  ///< its own parameters, as indices into the tree's list; tied ones repeat
   bool container = false;  ///< only contains other modules (ModuleList, ModuleDict): never a unit by its size
 };
 
@@ -42,7 +42,7 @@ struct WrapPolicy {
     by_regex,  ///< modules whose full name matches `pattern` (base/names/pattern.h)
     by_name    ///< the modules in `names`
   };  ///< how modules are selected
-  Kind kind = Kind::none;                     ///< members for other kinds have no effect
+  Kind kind = Kind::none;                     ///< members that belong to other kinds have no effect
   std::vector<std::string> classes = {};      ///< short or full C++ class names, or class_aliases
   std::int64_t min_num_params = 100'000'000;  ///< PyTorch's and accelerate's default
   std::string pattern = {};                   ///< by_regex: the pattern
@@ -67,10 +67,10 @@ struct Unit {
 /// Throws InputError: classes that do not occur, a name or pattern that matches no module (with the nearest, or the
 /// existing ones), an invalid pattern, a tree without root or with a parent after its child.
 std::vector<Unit> make_units(const ModuleTree& tree, const WrapPolicy& policy);
-/// The classes of a by_class policy that no module has: make_units() ignores them if another class occurs.
+/// Classes of a by_class policy that no module has. make_units() ignores them if at least one class occurs.
 std::vector<std::string> missing_classes(const ModuleTree& tree, const WrapPolicy& policy);
 
-/// Start of the error about classes that match no module.
+/// Beginning of the error about classes that match no module.
 constexpr std::string_view no_class_to_wrap = "no module of class";
 
 /// "tessera::models::LlamaBlockImpl" -> "LlamaBlock": the name without namespace, "Impl" and pointer decoration.

@@ -32,8 +32,8 @@ class CausalLm : public LanguageModel {
   at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
                        double scale) final;
 
-  /// logits(ids). A causal model does not see later tokens, so padding at the end of rows needs no mask; throws
-  /// InputError for padding before tokens and for token types. (Checking a mask reads it.)
+  /// Returns logits(ids). A causal model does not see later tokens, so padding at the end of rows needs no mask; throws
+  /// InputError for padding before tokens and for token types. (Checking a mask reads its values.)
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& attention_mask = {},
                      const at::Tensor& token_type_ids = {}) final;
   /// fp32 logits [B, T, V] of ids int64 [B, T].

@@ -10,8 +10,8 @@
 namespace tessera::models {
 
 /// Makes the model's forward passes under grad mode checkpoint the parts that the plan selects. Replaces the model's
-/// part runner. Throws InputError if the plan selects none of the model's parts (with some of their names). The result
-/// reports what was offloaded.
+/// part runner. Throws InputError, with the names of some parts, if the plan selects none of the model's parts. The
+/// result reports what was offloaded.
 std::shared_ptr<const parallel::ActivationCheckpointing> checkpoint_blocks(LanguageModel& model,
                                                                            const parallel::CheckpointPlan& plan);
 /// The part runner of a checkpointing; null: a runner that only calls the parts.

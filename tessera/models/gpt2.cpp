@@ -12,7 +12,7 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-/// x + dropout(delta + bias); in one pass without dropout.
+/// Returns x + dropout(delta + bias), computed in one pass without dropout.
 at::Tensor end_branch(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& bias, double dropout,
                       const nn::RandomPlace& place) {
   if (dropout == 0) return nn::add_bias(x, delta, bias);

@@ -41,7 +41,7 @@ struct Gpt2Block : torch::nn::Module {
   void drop_attention();
   void drop_mlp();
 
-  std::shared_ptr<LayerNorm> ln_1, ln_2;  ///< null, like the next members: half of the block is in another stage
+  std::shared_ptr<LayerNorm> ln_1, ln_2;  ///< null, like the next members, if that half is in another stage
   std::shared_ptr<Gpt2Attention> attn;
   std::shared_ptr<Gpt2Mlp> mlp;
   std::int64_t index;
@@ -56,7 +56,7 @@ struct Gpt2Model : torch::nn::Module {
   void drop_all_but(const std::vector<layout::StagePart>& parts, bool tied);
 
   std::shared_ptr<Table> wte, wpe;            ///< [V, C], [n_positions, C]
-  std::vector<std::shared_ptr<Gpt2Block>> h;  ///< null, like ln_f: in another stage
+  std::vector<std::shared_ptr<Gpt2Block>> h;  ///< null, like ln_f, if in another stage
   std::shared_ptr<LayerNorm> ln_f;
   double dropout;
   architectures::Multipliers multipliers;

@@ -18,9 +18,11 @@ class KvCache {
   std::int64_t tokens() const { return tokens_; }
   /// Records that a call of the model has added `count` tokens.
   void add_tokens(std::int64_t count) { tokens_ += count; }
-  /// Keeps the first `count` tokens, of at least as many, so that another text with the same beginning can continue.
+  /// Keeps only the first `count` tokens (at least that many must exist), so that another text with the same beginning
+  /// can continue.
   void keep(std::int64_t count);
-  /// Appends keys and values [B, heads, T, D] to a layer; returns all of the layer's as views [B, heads, tokens, D].
+  /// Appends keys and values [B, heads, T, D] to a layer; returns all keys and values of the layer as views [B, heads,
+  /// tokens, D].
   std::pair<at::Tensor, at::Tensor> append(std::size_t layer, const at::Tensor& keys, const at::Tensor& values);
 
  private:

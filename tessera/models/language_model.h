@@ -30,15 +30,15 @@
 
 namespace tessera::models {
 
-using layout::schedule::BlockFlops;  // costs by which runs and plans cut pipelines
+using layout::schedule::BlockFlops;  // costs that determine how runs and plans cut pipelines
 
 /// Parameters and buffers have Hugging Face's names (named_parameters() == keys of model.safetensors, tied ones once;
 /// plus LoRA adapters as MODULE.lora_A.weight and MODULE.lora_B.weight).
 class LanguageModel : public torch::nn::Module {
  public:
-  /// The architecture from config.json, from which the modules are built and with which the planner computes.
+  /// The architecture from config.json, from which the modules are built and which the planner uses.
   const architectures::ModelSpec& spec() const { return spec_; }
-  /// The `logits` of the class of this name in transformers, fp32: [B, T, vocab_size()] of a language model, [B,
+  /// Returns the `logits` of transformers' class of the same name, fp32: [B, T, vocab_size()] of a language model, [B,
   /// num_labels()] of a classifier. ids int64 [B, T]. attention_mask [B, T], of any type: nonzero for tokens, 0 for
   /// padding; undefined: no padding. token_type_ids int64 [B, T]: which of two texts a token belongs to; undefined: all
   /// 0. (The hidden states [B, T, C] below the head come from the member module with transformers' name:
@@ -76,7 +76,7 @@ class LanguageModel : public torch::nn::Module {
     return architectures::block_flops(spec_, block, static_cast<double>(block_size));
   }
   double head_flops() const { return architectures::head_flops(spec_); }
-  /// The sizes that the memory formulas need.
+  /// Sizes for the memory formulas.
   layout::DecoderShape shape() const { return architectures::shape_of(spec_); }
   /// How tensor parallelism cuts the parameters of the family (tensor_plans.h: with changes by config.json).
   layout::TensorPlan tensor_plan() const { return architectures::tensor_plan(spec_); }
@@ -89,8 +89,8 @@ class LanguageModel : public torch::nn::Module {
   void set_predictions(std::vector<at::Tensor> predictions) { predictions_ = std::move(predictions); }
   /// True for parameters without weight decay (biases and norms: those of one dimension), by full name.
   bool is_norm_or_bias(const std::string& parameter_name) const;
-  /// True for embeddings (of words, positions, token types) and the head over the vocabulary; with of_words_alone, not
-  /// for those of positions and types.
+  /// True for embeddings (of words, positions, token types) and the head over the vocabulary; with of_words_alone,
+  /// false for those of positions and types.
   bool is_embedding(const std::string& parameter_name, bool of_words_alone = false) const;
 
   /// All parts, in the order in which they start: block 0, its attention, its MLP, block 1, ...
@@ -121,7 +121,7 @@ class LanguageModel : public torch::nn::Module {
   /// Router statistics of training since the last call.
   RouterStatistics take_router_statistics();
 
-  /// Multi-token prediction: number of blocks behind the last one, each of which predicts a token further ahead
+  /// Multi-token prediction: number of extra blocks after the last one, each of which predicts one token further ahead
   /// (decoders/prediction.h); 0: none.
   std::int64_t prediction_depths() const { return spec_.depths; }
   /// Sets the weight with which gradients of loss() in training become those of loss() + weight * (mean of the depths'
@@ -147,10 +147,10 @@ class LanguageModel : public torch::nn::Module {
   bool lies_elsewhere(const std::string& parameter) const { return elsewhere_.contains(parameter); }
   const std::set<std::string>& elsewhere() const { return elsewhere_; }    ///< all removed parameters
   std::int64_t elsewhere_elements() const { return elsewhere_elements_; }  ///< number of their elements
-  std::int64_t trained_elsewhere() const { return trained_elsewhere_; }    ///< number of those to train
-  /// The pass of one of the parts: activations [B, t, C] of `batch` from `input`, the previous part's output (undefined
-  /// for the part with the embeddings); for the last part, which has the depths of multi-token prediction, the batch's
-  /// loss, as loss() returns it.
+  std::int64_t trained_elsewhere() const { return trained_elsewhere_; }  ///< number of their elements that are trained
+  /// Runs the pass of one of the parts: computes activations [B, t, C] of `batch` from `input`, the previous part's
+  /// output (undefined for the part with the embeddings); for the last part, which has the depths of multi-token
+  /// prediction, the batch's loss, as loss() returns it.
   virtual at::Tensor run_stage(const data::Batch& batch, const layout::StagePart& part, const at::Tensor& input,
                                double scale);
   /// The parameter shared by the first and the last part: embeddings that are also the head's matrix, or that the
@@ -162,7 +162,7 @@ class LanguageModel : public torch::nn::Module {
   explicit LanguageModel(Value hf_config);
   /// Drops the modules that are in none of `parts`.
   virtual void drop_all_but(const std::vector<layout::StagePart>& parts);
-  /// Drops all other experts.
+  /// Drops all experts except first ... first + count - 1.
   virtual void drop_experts_but(std::int64_t first, std::int64_t count);
   /// Collects the routers' choices during a pass; null: no routers, or not needed.
   std::shared_ptr<RouterLog> router_log(const layout::StagePart* stage, const data::Batch& batch) const;

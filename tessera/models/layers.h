@@ -36,10 +36,10 @@ struct Linear : torch::nn::Module {
   Linear(std::int64_t in, std::int64_t out, bool with_bias, nn::WeightLayout layout = nn::WeightLayout::out_in);
   /// x [B, t, in] -> [B, t, out]; `place`: position of x, for the adapter's dropout.
   at::Tensor forward(const at::Tensor& x, const nn::RandomPlace& place);
-  /// Same, split into three parts by columns (nn::linear_apart); nullopt if the map has additions or there is no kernel
-  /// for it.
+  /// Like forward(), with the result split into three parts by columns (nn::linear_apart); nullopt if the map has
+  /// additions or there is no kernel for it.
   std::optional<std::vector<at::Tensor>> forward_apart(const at::Tensor& x) const;
-  /// Without the bias, for a caller that adds it in a later pass.
+  /// Like forward(), but without the bias, which the caller adds in a later pass.
   at::Tensor project(const at::Tensor& x, const nn::RandomPlace& place);
   /// Registers lora_A [r, in] and lora_B [out, r], uninitialized; `name` is the module's name, the key of its dropout.
   /// Throws Error if there is already an adapter.

@@ -35,14 +35,14 @@ ModelPart opt_part(ModelPart::Kind kind, std::int64_t block) {
   static constexpr std::string_view ends[] = {"", ".self_attn", ".fc1"};
   return {kind, block, concat("model.decoder.layers.", block, ends[static_cast<std::size_t>(kind)])};
 }
-/// The function that names the parts of a model with these module names.
+/// Returns the function that names the parts of a model with these module names.
 ModelPart (*part_of(const DecoderNames& names))(ModelPart::Kind kind, std::int64_t block) {
   if (names.model == std::string_view("gpt_neox")) return neox_part;
   if (names.model == std::string_view("model.decoder")) return opt_part;
   return names.mlp == std::string_view("mlp") ? part : mixtral_part;
 }
 
-/// Norms of q and k over all heads at once, and clipping.
+/// Normalizes q or k over all heads at once, and clips the result.
 at::Tensor normed_whole(const at::Tensor& x, const std::shared_ptr<Norm>& norm, double clip) {
   const at::Tensor y = norm ? norm->forward(x) : x;
   return clip > 0 ? y.clamp(-clip, clip) : y;
@@ -312,7 +312,7 @@ at::Tensor LlamaModel::embedded(const at::Tensor& ids, const at::Tensor& positio
 }
 
 void LlamaModel::predict(const at::Tensor& hidden, const LlamaContext& given) const {
-  // A stage contains numbers of the model's own blocks, and depths are not among them.
+  // A stage lists the model's own blocks by number; depths are not among them.
   const auto made = std::make_shared<LlamaContext>(given);
   made->stage = nullptr;
   const std::shared_ptr<const LlamaContext> context = made;

@@ -24,7 +24,7 @@ struct LlamaContext : ForwardContext {
   nn::RotaryTable rotary = {}, local_rotary = {};
 };
 
-/// Heads between their projections: rotation, cache, scores and mixing of values.
+/// The computation of heads between their projections: rotation, cache, scores and mixing of values.
 struct CausalHeads {
   CausalHeads(const ModelSpec& spec, std::int64_t index);
   /// q [B, T, H, D], k and v [B, T, K, D] (this rank's heads, starting with query head `first_head`) -> [B, T, H D].
@@ -77,10 +77,10 @@ struct LlamaDecoderLayer : torch::nn::Module {
   /// The consumers of the norms before attention and before the MLP: a router computes in fp32, and linear attention
   /// mixes in its input's type.
   nn::NormReaders attention_reader, mlp_reader;
-  ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< the names of its parts
+  ModelPart (*part)(ModelPart::Kind kind, std::int64_t block);  ///< describes one of its parts
 
  private:
-  /// The addend of attention or the MLP to the residual stream.
+  /// Returns the addend of attention or the MLP for the residual stream.
   at::Tensor branch(const at::Tensor& y, const std::shared_ptr<Norm>& after, const LlamaContext& context,
                     ForwardContext::Draw draw, double dropped) const;
 };
@@ -98,7 +98,7 @@ struct LlamaModel : torch::nn::Module {
 
   std::shared_ptr<Table> embed_tokens;                     ///< [V, C]
   std::shared_ptr<Table> embed_positions;                  ///< [offset + P, C]; null: positions are rotated
-  std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, like the rest: in another stage
+  std::vector<std::shared_ptr<LlamaDecoderLayer>> layers;  ///< null, like the other members, if in another stage
   std::vector<std::shared_ptr<LlamaDecoderLayer>> depths;  ///< predict further tokens, in order; may be null
   std::shared_ptr<Norm> norm;
   architectures::Rope rope;
@@ -109,7 +109,7 @@ struct LlamaModel : torch::nn::Module {
   architectures::DecoderNames names;
 
  private:
-  /// Rows of the table, multiplied and with noise, for the tokens that this process continues with.
+  /// Rows of the embedding table, scaled and with noise, for the tokens that this process continues with.
   at::Tensor embedded(const at::Tensor& ids, const at::Tensor& positions, const LlamaContext& context) const;
 };
 

@@ -37,7 +37,7 @@ bool lies_in(const std::string& name, const std::string& module) {
   return name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.';
 }
 
-/// The row added to a table [rows, ...] when there are more tokens: the mean of its rows, as in transformers'
+/// The row with which a table [rows, ...] is extended for more tokens: the mean of its rows, as in transformers'
 /// resize_token_embeddings(), but without the noise of 1e-9 of their covariance.
 at::Tensor row_to_add(const at::Tensor& rows) { return rows.mean(0, /*keepdim=*/false, at::kDouble).to(at::kFloat); }
 
@@ -81,8 +81,8 @@ class Matching {
     complain(folder);
     if (!renamed_.empty()) log::info(place, ": tensor names have a different prefix than the model's: ", renamed_);
     if (!quantization.empty())
-      log::warning(place, ": its weights are not quantized, although its config.json says so (", quantization,
-                   "): the saved config.json will not");
+      log::warning(place, ": its weights are not quantized, although its config.json specifies quantization (",
+                   quantization, "): the saved config.json will not specify it");
     if (left_aside_ > 0)
       log::warning(folder.paths().front(), ": the weights of multi-token prediction (", left_aside_,
                    left_aside_ == 1 ? " depth" : " depths",
@@ -95,7 +95,7 @@ class Matching {
   const std::vector<std::string>& names() const { return names_; }
 
  private:
-  /// Rows of the folder's embedding if the model has more.
+  /// Number of rows of the folder's embedding if the model has more; otherwise 0.
   std::int64_t rows_in(const std::string& place) const {
     const std::string file = path_join(place, "config.json");
     const std::int64_t rows = rows_now_ > 0 && path_exists(file) ? config::vocabulary_of(read_json(file)) : 0;
@@ -175,7 +175,7 @@ class Matching {
     names_.push_back(name);
   }
 
-  /// A tied tensor is stored in the folder under one of its two names.
+  /// Finds a tied tensor, which the folder stores under either of its two names.
   void tied_head() {
     const auto place = wanted_.find(embedding_);
     const auto* head = head_;
@@ -186,7 +186,7 @@ class Matching {
     wanted_.erase(place);
   }
 
-  /// Allows a head to be missing that the folder was saved without.
+  /// Accepts a missing head if the folder was saved without it.
   void leave_new_ones(const format::SafetensorsFolder& folder) {
     std::vector<std::string> fresh, not_named;
     for (const auto& [name, parameter] : wanted_)
@@ -228,14 +228,14 @@ class Matching {
 
   const architectures::Architecture& architecture_;
   const std::string embedding_;  ///< the parameter that a tied head shares
-  const LanguageModel* model_;   ///< null: another kind of module
+  const LanguageModel* model_;   ///< null: not a language model
   const BlockChoice* choice_;    ///< null: everything is taken
   std::map<std::string, at::Tensor> wanted_;
   std::set<std::string> skipped_;
   std::vector<checkpoint::Placement> placements_;
   std::vector<std::string> names_, unexpected_, problems_;
   const format::SafetensorsFolder::Stored* head_ = nullptr;  ///< an alternative name for storing a tied embedding
-  std::string renamed_;                                      ///< a name that was read as another one, for the log
+  std::string renamed_;                                      ///< a name that was read as a different one, for the log
   std::int64_t rows_now_ = 0,
                rows_before_ = 0;  ///< rows of embeddings: the model's, and the folder's if it has fewer
   int left_aside_ = 0;            ///< depths of multi-token prediction in the folder but not in the model
@@ -254,7 +254,7 @@ Value from_scratch(const ModelConfig& config) {
   Value json = config::model_from_scratch(config);
   if (const std::string quantization = config::quantization_of(json); !quantization.empty())
     log::warning(config.config_name, ": its quantization_config (", quantization,
-                 ") is ignored: this run creates whole weights");
+                 ") is ignored: this run creates unquantized weights");
   return json;
 }
 
@@ -404,8 +404,8 @@ namespace {
 void check_no_overrides(const ModelConfig& config) {
   if (!config.config_overrides.empty())
     throw InputError(
-        "config_overrides changes a model that starts from scratch (config_name); model_name_or_path has weights "
-        "already");
+        "config_overrides is for a model trained from scratch (config_name), but model_name_or_path already has "
+        "weights");
 }
 
 }  // namespace

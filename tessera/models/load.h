@@ -48,17 +48,18 @@ std::shared_ptr<LanguageModel> load_language_model(const ModelConfig& config, st
 /// The model of a Hugging Face folder with its weights (fp32), or of an adapter folder with its base.
 std::shared_ptr<LanguageModel> load_language_folder(const std::string& folder, std::uint64_t seed = 0,
                                                     const ConfigEdit& edit = {}, const BlockChoice* choice = nullptr);
-/// Same from an explicit config.json value (used by checkpoints); weights are initialized from seed.
+/// Builds a model from an explicit config.json value (used by checkpoints); weights are initialized from `seed`.
 std::shared_ptr<LanguageModel> make_language_model(const Value& hf_config, std::uint64_t seed);
-/// Same, without memory for the parameters (parallel/deferred/deferred.h): for an engine that keeps parts of them. With
-/// model_name_or_path nothing is read: `weights_folder` receives the folder whose WeightSource has the values; empty:
-/// the parameters' own initializers have them. For a folder of adapters that is its base model's folder, and
-/// load_adapters() (lora.h) reads the adapters' values. With vision_tower the model has memory and all its values.
+/// Like load_language_model(), but without memory for the parameters (parallel/deferred/deferred.h), for an engine that
+/// keeps only parts of them. With model_name_or_path nothing is read: `weights_folder` receives the folder whose
+/// WeightSource has the values; empty: the parameters' own initializers have them. For a folder of adapters that is its
+/// base model's folder, and load_adapters() (lora.h) reads the adapters' values. With vision_tower the model has memory
+/// and all its values.
 std::shared_ptr<LanguageModel> load_model_deferred(const ModelConfig& config, std::uint64_t seed,
                                                    std::string& weights_folder, const ConfigEdit& edit = {},
                                                    const BlockChoice* choice = nullptr);
 
-/// Same, for causal models: throws InputError for other models.
+/// The functions above for causal models; they throw InputError for other models.
 std::shared_ptr<CausalLm> load_model(const ModelConfig& config, std::uint64_t seed);
 std::shared_ptr<CausalLm> load_folder(const std::string& folder);
 std::shared_ptr<CausalLm> make_model(const Value& hf_config, std::uint64_t seed);
@@ -80,7 +81,7 @@ class WeightSource {
 
  private:
   format::SafetensorsFolder folder_;
-  std::vector<checkpoint::PieceReader> readers_;  // readers of the state's files
+  std::vector<checkpoint::PieceReader> readers_;  // readers of the folder's files
   std::map<std::string, const format::SafetensorsFolder::Stored*> stored_;
 };
 

@@ -89,7 +89,7 @@ std::vector<NamedLinear> select(const LanguageModel& model, const std::vector<st
   return chosen;
 }
 
-/// Whether PEFT, which does not know may_be_adapted(), would select other modules than `chosen` with these targets.
+/// Whether PEFT, which does not know may_be_adapted(), would select modules other than `chosen` with these targets.
 bool mean_others(const LanguageModel& model, const std::vector<NamedLinear>& chosen,
                  const std::vector<std::string>& targets) {
   std::set<std::string> names;

@@ -58,7 +58,8 @@ void load_adapters(LanguageModel& model, const LoraConfig& config, const std::st
 
 /// The model of an adapter folder: its base, frozen, with the folder's adapters, trainable.
 std::shared_ptr<LanguageModel> load_adapted_model(const std::string& folder, std::uint64_t seed);
-/// Same without memory; `weights_folder` receives the base model's folder; load_adapters() reads the adapters' values.
+/// Like load_adapted_model(), but without memory; `weights_folder` receives the base model's folder; load_adapters()
+/// reads the adapters' values.
 std::shared_ptr<LanguageModel> load_adapted_model_deferred(const std::string& folder, std::uint64_t seed,
                                                            std::string& weights_folder);
 /// The configuration of a model made by load_adapted_model(folder): targets spelled out, base as an absolute path.

@@ -40,7 +40,7 @@ using PartRunner = std::function<at::Tensor(const ModelPart& part, const PartFun
 
 /// Shared by the blocks of one forward pass. Parts keep it until their backward.
 struct ForwardContext {
-  nn::DocumentStarts documents = {};                   ///< starts in whole rows
+  nn::DocumentStarts documents = {};                   ///< where documents start, in whole rows
   KvCache* cache = nullptr;                            ///< may be null
   std::shared_ptr<const PartRunner> runner = nullptr;  ///< null: parts run directly
   double embedding_noise = 0;                          ///< see LanguageModel::set_embedding_noise
@@ -53,7 +53,7 @@ struct ForwardContext {
 
   std::shared_ptr<const nn::ExpertsFunction> experts = nullptr;  ///< null: nn::experts()
   std::shared_ptr<RouterLog> routers = nullptr;                  ///< records the routers' choices; may be null
-  Predictions* predictions = nullptr;                            ///< requests to further depths; null: none
+  Predictions* predictions = nullptr;                            ///< the depths' inputs and outputs; null: none
 
   at::Tensor images = {};  ///< pixels of the batch (data::Batch::images); undefined: none
   /// Rows [N, C] that replace token embeddings, and int64 [N] with the index of each among the B T tokens. Undefined:
@@ -78,7 +78,7 @@ struct ForwardContext {
   at::Tensor attend_both_ways(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::vector<std::int64_t>& lengths, const nn::AttentionOptions& options) const;
 
-  /// Everything with dropout or noise in a pass, except LoRA's inputs, which have their own numbers.
+  /// Everything in a pass that has dropout or noise, except LoRA's inputs, which have random numbers of their own.
   enum class Draw : std::uint8_t { embedding_noise, embedding, attention_weights, attention, mlp, classifier, router };
   /// The position of activations [B, t, C] between layers, for random draws.
   nn::RandomPlace between_layers() const;

@@ -16,7 +16,7 @@ using architectures::NormForm, architectures::NormKind;
 
 struct Norm : torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x) = 0;  ///< [..., C] -> [..., C]
-  /// x + delta (x if delta is undefined), and its normalization.
+  /// Returns x + delta (x if delta is undefined) and its normalization.
   virtual nn::ResidualNorm add(const at::Tensor& x, const at::Tensor& delta, nn::NormReaders readers) = 0;
   at::Tensor weight;  ///< [C], or undefined
 };
@@ -30,7 +30,7 @@ struct RmsNorm : Norm {
   bool from_one;
 };
 
-/// Layer normalization with those parameters that the form has.
+/// Layer normalization with the parameters that `form` specifies.
 struct MeanNorm : Norm {
   MeanNorm(std::int64_t size, const NormForm& form);
   at::Tensor forward(const at::Tensor& x) override;

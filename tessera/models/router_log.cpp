@@ -8,7 +8,7 @@
 namespace tessera::models {
 namespace {
 
-/// How often each row's tokens chose each expert: [B, E].
+/// Counts how often each row's tokens chose each expert: [B, E].
 at::Tensor counts_by_row(const at::Tensor& ids, std::int64_t rows, std::int64_t experts) {
   const at::Tensor by_row = ids.view({rows, -1, ids.size(1)});
   const at::Tensor of_row = at::arange(rows, ids.options()).view({-1, 1, 1}) * experts;

@@ -31,11 +31,11 @@ struct BalanceOptions {
   /// Sums over the processes that hold other tokens of the same rows (sequence and context parallelism): counts and
   /// tokens then cover whole rows, and each process adds its part of the losses. Empty: rows are whole.
   nn::SumOver sum_tokens = {};
-  nn::SumOver sum = {};  ///< global_batch: over the processes with other rows of a step
+  nn::SumOver sum = {};  ///< global_batch: sums over the processes with different rows of a step
   /// Capacity of an expert in a pass of training, as in Switch Transformers; factor 0: unlimited.
   nn::CapacityOptions capacity = {};
-  /// Gathers numbers [N, ...] of the tokens of those processes that sum_tokens covers, in process order. This process's
-  /// start at `place` times N. Empty: rows are whole.
+  /// Gathers values [N, ...] of the tokens of all processes that sum_tokens covers, in process order. This process's
+  /// values start at `place` times N. Empty: rows are whole.
   struct TokensOfRows {
     std::function<at::Tensor(const at::Tensor& numbers)> gather = {};  ///< collective over these processes
     std::int64_t place = 0;                                            ///< 0: this process's tokens come first

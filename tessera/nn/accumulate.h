@@ -8,11 +8,11 @@
 
 namespace tessera::nn {
 
-/// While it exists, backward passes on this thread may add to grad() directly where the difference cannot be observed:
-/// for a leaf that already has a gradient and no hook on the new part, in an ordinary backward() that neither builds a
-/// graph nor asks for the gradients of selected inputs only. Sums are rounded in a different order than autograd's
-/// (which computes each part first). Not while another thread runs a backward through the same parameters. For tables
-/// the forward pass must be inside, too. Nests.
+/// During its lifetime, backward passes on this thread may add to grad() directly where the difference cannot be
+/// observed: for a leaf that already has a gradient and no hook on the new part, in an ordinary backward() that neither
+/// builds a graph nor asks for the gradients of selected inputs only. Sums are rounded in a different order than
+/// autograd's (which computes each part first). Not while another thread runs a backward through the same parameters.
+/// For tables, the forward pass must also be inside the scope. Nests.
 class AccumulateInPlace {
  public:
   AccumulateInPlace();

@@ -21,8 +21,8 @@ namespace {
 constexpr std::size_t smallest = 128u << 10, huge_page = 2u << 20, unused_allowance = 256u << 20;
 
 struct Block {
-  void* data = nullptr;     ///< the address that a tensor sees
-  std::size_t size = 0;     ///< its size class
+  void* data = nullptr;     ///< address given to the tensor
+  std::size_t size = 0;     ///< size class in bytes
   std::size_t asked = 0;    ///< bytes requested by the tensor that owns it
   void* mapping = nullptr;  ///< argument of munmap
   std::size_t mapped = 0;
@@ -100,7 +100,7 @@ class KeepingAllocator final : public c10::Allocator {
     return block.data;
   }
 
-  /// If the system has no more memory, unused blocks are released first.
+  /// If the system has no more memory, releases unused blocks and retries.
   Block new_block(std::size_t size) {
     try {
       return map_block(size);
@@ -142,7 +142,8 @@ class KeepingAllocator final : public c10::Allocator {
   }
 
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<Block>> unused_blocks_;  ///< by size class; the last freed block is taken first
+  std::map<std::size_t, std::vector<Block>>
+      unused_blocks_;  ///< by size class; the most recently freed block is reused first
   std::unordered_map<void*, Block> live_blocks_;
   std::size_t in_use_ = 0, unused_ = 0;
 };

@@ -9,9 +9,9 @@
 namespace tessera::nn {
 
 /// Makes LibTorch's CPU tensors of 128 KB and more use a cache of blocks that are kept when they are freed. Without it
-/// glibc returns large blocks to the system, and a training step that keeps allocating the same tensors touches all
-/// their pages anew: 0.7 GB/s, slower than the arithmetic on them. (Raising glibc's own thresholds does not help: its
-/// aligned allocation cannot reuse a freed block of exactly the same size, and the heap grows instead.)
+/// glibc returns large blocks to the system, and a training step that keeps allocating the same tensors faults in all
+/// of their pages again: 0.7 GB/s, slower than the arithmetic on them. (Raising glibc's own thresholds does not help:
+/// its aligned allocation cannot reuse a freed block of exactly the same size, and the heap grows instead.)
 ///
 /// Blocks are whole pages in size classes one eighth apart; from 2 MB on they are aligned and offered to the kernel as
 /// huge pages. A request that finds no block first returns the unused ones when they exceed the blocks in use (and 256

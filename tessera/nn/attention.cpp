@@ -50,7 +50,7 @@ at::Tensor part(const at::Tensor& x, std::int64_t row, std::int64_t begin, std::
   return x.narrow(0, row, 1).narrow(1, begin, end - begin).transpose(1, 2);
 }
 
-/// How scores are computed from q k^T.
+/// The parameters that turn q k^T into scores.
 struct ScoreForm {
   double scale, softcap;
 };
@@ -70,8 +70,8 @@ AttentionRectangle rectangle_of(const Piece& p, const AttentionRectangle& whole,
   return piece;
 }
 
-/// One rectangle of queries and keys [B, heads, n or m, D]: by a flash kernel or, if scores are capped, which those do
-/// not support, in runs of queries.
+/// Attention of one rectangle of queries and keys [B, heads, n or m, D]: by a flash kernel or, if scores are capped
+/// (which flash kernels do not support), in runs of queries.
 std::pair<at::Tensor, at::Tensor> piece_attention(const AttentionRectangle& a) {
   if (a.softcap > 0) return rectangle_attention(a, {}, {});
   return flash_attention(a);
@@ -82,7 +82,7 @@ RectangleGradients piece_gradients(const at::Tensor& dy, const AttentionRectangl
   return flash_attention_backward(dy, a, out, log_sum);
 }
 
-/// Queries, keys and values as rectangles, in pieces suited to the kernel that computes them.
+/// Queries, keys and values as one rectangle, and its pieces, chosen for the kernel that computes them.
 struct Cut {
   std::vector<Piece> pieces;  ///< empty: the whole batch is one piece
   AttentionRectangle whole;   ///< all rows together

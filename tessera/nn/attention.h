@@ -9,7 +9,7 @@
 
 namespace tessera::nn {
 
-/// Options of the attention besides its queries, keys and values.
+/// Options of attention.
 struct AttentionOptions {
   double scale = 1;         ///< factor of q k^T
   double softcap = 0;       ///< scores are soft-capped at this before the mask (softcap.h); 0: no cap

@@ -4,7 +4,7 @@
 /// or fp16, operations that need range stay fp32, and weights stay fp32. Our own operations check autocast_type().
 ///
 /// On a processor without instructions for it, LibTorch's products in fp16 take tens of times as long as in fp32, and
-/// in bf16 several times. There PyTorch's autocast stays off for fp16, and for bf16 if the caller asks for that: its
+/// in bf16 several times. There PyTorch's autocast stays off for fp16, and for bf16 if the caller requests that: its
 /// operations compute in fp32, ours multiply rounded operands in fp32 (nn/gemm.h).
 
 #include <c10/core/Device.h>
@@ -32,7 +32,7 @@ void set_rounding(std::optional<c10::ScalarType> type);
 /// weights. Bound to its thread: destroy it there.
 class Autocast {
  public:
-  /// No type: the current state stays. `wide`: keep LibTorch's operations in fp32 where bf16 has no instructions, too.
+  /// No type: the current state stays. `wide`: also keep LibTorch's operations in fp32 where bf16 has no instructions.
   Autocast(std::optional<c10::ScalarType> type, c10::DeviceType device, bool wide = false);
   /// bf16, or, if not `enabled`, no autocast.
   Autocast(bool enabled, c10::DeviceType device)

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Capturing a step as operators (xla/capture). Kernels that are not LibTorch operators are bypassed meanwhile, so that
-/// every computation is captured; random numbers are drawn anew in every run of the captured step.
+/// Capturing a step as operators (xla/capture). While a step is captured, kernels that are not LibTorch operators are
+/// bypassed, so that every computation is recorded. Every run of the captured step draws new random numbers.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
 /// Dropout by position: whether an element is dropped is a function of the pass and of the element's position in the
-/// whole computation (layer, row, token, column). It does not depend on which process computes it, in which order, or
-/// what was drawn before. Any mesh, any number of micro-batches and any recomputation drop the same elements. The mask
-/// is never kept: backward computes it again.
+/// whole computation (layer, row, token, column). It does not depend on the process that computes it, the order of
+/// computation, or earlier draws. Any mesh, any number of micro-batches and any recomputation drop the same elements.
+/// The mask is never stored: backward computes it again.
 
 #include <ATen/core/Tensor.h>
 
@@ -25,7 +25,7 @@ struct RandomPlace {
   /// While a step is captured: the arguments of at() since the pass began; null: none yet.
   std::shared_ptr<const std::vector<std::uint64_t>> numbers = nullptr;
 
-  /// The same position for the draw with this number: every dropout of a pass has its own.
+  /// The same position for the draw with this number: every dropout of a pass has its own number.
   RandomPlace at(std::uint64_t number) const;
   std::int64_t position(std::int64_t local_token) const {
     return tokens ? (*tokens)[static_cast<std::size_t>(token + local_token)] : token + local_token;

@@ -9,7 +9,7 @@
 namespace tessera::nn {
 
 /// Rows of a table: at::embedding. The next two are for a table cut over ranks (parameter_semantics.h), and return x
-/// unchanged for others: blocks may work on a part of the tokens, but the ends of a model work on all of them.
+/// unchanged for other tables: blocks may work on a part of the tokens, but the ends of a model work on all of them.
 at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& ids, std::int64_t padding_idx = -1);
 at::Tensor own_tokens(const at::Tensor& table, const at::Tensor& x);
 at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x);
@@ -17,7 +17,7 @@ at::Tensor all_tokens(const at::Tensor& table, const at::Tensor& x);
 /// process.
 void begin_with(const at::Tensor& parameter, const at::Tensor& x);
 /// first_own_token: index of the first of `tokens` that own_tokens() returns. first_own: index of the first element
-/// along `dim` that this rank holds of a cut parameter. 0 for others.
+/// along `dim` that this rank holds of a cut parameter. Both return 0 for other parameters.
 std::int64_t first_own_token(const at::Tensor& table, std::int64_t tokens);
 std::int64_t first_own(const at::Tensor& parameter, int dim);
 

@@ -38,8 +38,8 @@ bool has_instructions(at::ScalarType half) {
 
 void multiply_half(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   // oneDNN multiplies in bf16 and fp16 on every CPU with instructions for them. On others LibTorch's product is a plain
-  // loop, a hundred times slower than an fp32 product, which gives the same sums because products of two such numbers
-  // are exact in fp32.
+  // loop, a hundred times slower than an fp32 product. The latter gives the same sums, because products of two such
+  // numbers are exact in fp32.
   if (a.is_cpu() && !has_instructions(a.scalar_type())) {
     const at::Tensor sum = at::empty(out.sizes(), out.options());
     multiply(sum, a.to(at::kFloat), b.to(at::kFloat));

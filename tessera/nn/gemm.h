@@ -18,7 +18,7 @@ void multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, b
 bool has_instructions(at::ScalarType half);
 
 /// The same for a and b in bf16 or fp16 and out in fp32: products accumulate in fp32 and are rounded to that type once.
-/// On CPUs without instructions for it both are widened for multiply().
+/// On CPUs without instructions for it, both operands are widened for multiply().
 void multiply_half(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate = false);
 
 /// Whether multiply() uses oneDNN on this machine.

@@ -14,10 +14,10 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 /// kernel then stores it directly in autocast's type (bfloat16), and its gradients have that type where they are added.
 /// A map that computes with its input before the product (fp8, activation_quantization, dropout before adapters) gets
 /// the rounded tensor.
-enum class NormReaders { any, linear_maps };  // `any`, the smaller value, suits both
+enum class NormReaders { any, linear_maps };  // the minimum of two values suits both
 
 struct ResidualNorm {
-  at::Tensor sum;     ///< x + delta + delta_bias: the residual stream continues with it
+  at::Tensor sum;     ///< x + delta + delta_bias: the continuing residual stream
   at::Tensor normed;  ///< layer_norm(sum)
 };
 /// Both in one pass, and in backward the two gradients that are added at `sum` in one pass. x, delta [..., C],

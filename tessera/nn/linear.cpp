@@ -36,8 +36,8 @@ void product_into(const at::Tensor& rows, const at::Tensor& a, const at::Tensor&
     multiply(rows, a, b);
 }
 
-/// a b in fp32, in the given shape; with `half`, of a and b rounded to that type. Not a view: the caller may change it
-/// in place (torch::nn::Linear adds its bias this way).
+/// a b in fp32, in the given shape; with `half`, a and b are first rounded to that type. Not a view: the caller may
+/// change it in place (torch::nn::Linear adds its bias this way).
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half, at::IntArrayRef shape) {
   at::Tensor out = at::empty(shape, a.options().dtype(at::kFloat));
   product_into(out.view({a.size(0), b.size(1)}), a, b, half);
@@ -47,8 +47,8 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, Half half) {
   return product(a, b, half, {a.size(0), b.size(1)});
 }
 
-/// Calls multiply(begin, end) for the rows of each part of y [n, ..., C] and reports each part; without parts once, for
-/// all rows.
+/// Calls multiply(begin, end) for the rows of each part of y [n, ..., C] and reports each part. Without `parts`, calls
+/// it once for all rows.
 template <class Multiply>
 void in_parts(const at::Tensor& y, const ProductParts* parts, const Multiply& multiply) {
   const std::int64_t n = y.size(0), rows = y.numel() / y.size(-1), count = parts ? std::min(parts->parts, n) : 1;
@@ -159,7 +159,7 @@ struct Linear : torch::autograd::Function<Linear> {
 /// Operands of an ATen product: under autocast all are narrow, except that `weight` may be wider than `factor`.
 struct Operands {
   at::Tensor x, weight;              ///< `weight`: the tensor whose gradient is computed
-  std::optional<at::Tensor> factor;  ///< the weight as used in products, if it is another tensor
+  std::optional<at::Tensor> factor;  ///< the weight as used in products, if it is a different tensor
   at::Tensor bias;                   ///< may be undefined
 };
 

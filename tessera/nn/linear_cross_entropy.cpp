@@ -122,13 +122,13 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     const auto place = ctx->saved_data.find("gradients");
     TESSERA_CHECK(
         place != ctx->saved_data.end(),
-        "linear_cross_entropy: a second backward is not possible, since its gradients are released by the first");
+        "linear_cross_entropy: a second backward is not possible, because the first one released the gradients");
     auto formed = place->second.toTensorVector();
     ctx->saved_data.erase(
-        place);  // so that autograd may move the gradients into the parameters instead of copying them
+        place);  // so that autograd can move the gradients into the parameters instead of copying them
     const at::Tensor& factor = gradients[0];
-    const bool is_one = factor.is_cpu() && factor.item<double>() == 1;  // a number on a device would force the host to
-                                                                        // wait
+    const bool is_one =
+        factor.is_cpu() && factor.item<double>() == 1;  // reading a number on a device would block the host
     for (at::Tensor& g : formed) {
       if (g.numel() == 0)
         g = at::Tensor();

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Fused functions read parameters through raw pointers, which the dispatcher does not see. A sharding engine, which is
-/// above this layer, may have freed their memory; `Materialized` asks it to restore it while the function runs.
+/// above this layer, may have freed their memory; `Materialized` makes it restore the memory while the function runs.
 ///
 ///   const Materialized materialized({&weight, &bias});   // first line of forward and of backward
 

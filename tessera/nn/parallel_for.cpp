@@ -24,7 +24,7 @@ struct Loop {
   const void* body;
   Range call;
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
-  std::exception_ptr error = nullptr;  // written by the thread that set `failed`, read after all have finished
+  std::exception_ptr error = nullptr;  // written by the thread that set `failed`, read after all threads have finished
 };
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

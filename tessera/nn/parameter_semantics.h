@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// A parameter of which this process holds a part (tensor parallelism): the code that cut it defines what an operator
-/// on it means. Linear maps, tables and the head ask here first; for a whole parameter this costs one check of its key
-/// set.
+/// A parameter of which this process holds a part (tensor parallelism): the code that cut it defines the meaning of
+/// operators on it. Linear maps, tables and the head check here first; for a whole parameter this costs one check of
+/// its key set.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/DispatchKey.h>
@@ -16,7 +16,7 @@
 
 namespace tessera::nn {
 
-/// The key of such matrices and tables; unused in LibTorch 2.11, above the managed parameters' (managed_key).
+/// The dispatch key of cut matrices and tables; unused in LibTorch 2.11, above the managed parameters' (managed_key).
 inline constexpr c10::DispatchKey cut_key = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 /// Called on the thread that runs the operator. All ranks that hold parts make the same calls in the same order.
@@ -33,7 +33,7 @@ class ParameterSemantics : public c10::BackendMeta {
   virtual at::Tensor own_tokens(const at::Tensor& x) const = 0;
   /// Starts a pass with x [B, t, C], which own_tokens() returned in another process (a stage of a pipeline).
   virtual void begin_with(const at::Tensor& x) const = 0;
-  /// Index of the first token of own_tokens(), of `tokens` in all.
+  /// Index of the first token that own_tokens() returns, out of `tokens`.
   virtual std::int64_t first_token(std::int64_t tokens) const = 0;
   /// Index of the part's first element along `dim`; 0 if the parameter is not cut along it.
   virtual std::int64_t first_along(int dim) const = 0;

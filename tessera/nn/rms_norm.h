@@ -11,8 +11,8 @@ namespace tessera::nn {
 /// wider type.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-/// sum = x + delta (x itself if delta is undefined) and its normalisation in one pass; likewise in backward the two
-/// gradients that are added at `sum`. x, delta [..., C].
+/// sum = x + delta (x itself if delta is undefined) and its normalisation in one pass. Backward also adds the two
+/// gradients at `sum` in one pass. x, delta [..., C].
 ResidualNorm add_rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
                           NormReaders readers = NormReaders::any);
 

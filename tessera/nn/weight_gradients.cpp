@@ -34,7 +34,7 @@ class LatePart final : public autograd::Node {
 
 struct WeightGradients::Parts {
   autograd::edge_list roots;
-  autograd::variable_list starts;  // one number each: the engine needs an initial gradient on the right device
+  autograd::variable_list starts;  // one element each: the engine needs an initial gradient on the right device
 };
 
 WeightGradients::WeightGradients() : parts_(std::make_unique<Parts>()) {}
@@ -105,7 +105,7 @@ class LateGradients final : public autograd::Node {
   std::string name() const override { return "tessera::LateGradients"; }
   void leave(std::function<std::vector<at::Tensor>()> form) { form_ = std::move(form); }
 
-  /// `gradients`: from a backward that deferred nothing (a second half of it that ran elsewhere); usually undefined.
+  /// `gradients`: from a backward that deferred nothing (its second part ran elsewhere); usually undefined.
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
     autograd::variable_list formed;
     if (form_) formed = std::exchange(form_, nullptr)();  // releases what it captured

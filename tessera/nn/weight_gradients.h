@@ -26,13 +26,13 @@ class WeightGradients : public torch::CustomClassHolder {
   WeightGradients();
   ~WeightGradients() override;
 
-  /// While it exists, linear maps that run on this thread remember `gradients`, and with `defer` their backward defers
-  /// its second part to it, on any thread. For the forward pass: without defer. For backward: with it; this also covers
-  /// forward passes repeated by checkpointing. Nests.
+  /// During its lifetime, linear maps that run on this thread remember `gradients`, and with `defer` their backward
+  /// defers its second part to it, on any thread. For the forward pass: without defer. For backward: with it; this also
+  /// covers forward passes repeated by checkpointing. Nests.
   class Scope {
    public:
     Scope(c10::intrusive_ptr<WeightGradients> gradients, bool defer);
-    /// Leaves `gradients` deferring or not, as it is; nullptr: nothing is remembered. For recomputing a forward.
+    /// Does not change whether `gradients` is deferring; nullptr: nothing is remembered. For recomputing a forward.
     explicit Scope(c10::intrusive_ptr<WeightGradients> gradients);
     ~Scope();
     Scope(const Scope&) = delete;

@@ -1,5 +1,5 @@
-// Adafactor: sums of squares of all parameters over all shards, the second moments, the sizes of the updates over all
-// shards, then the updates. CPU float32 uses the kernels, everything else ATen's operators.
+// Adafactor: first the sums of squares of all parameters over all shards, then the second moments, the sizes of the
+// updates over all shards, and the updates. CPU float32 uses the kernels; everything else uses ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>
@@ -39,7 +39,7 @@ std::vector<StateKind> state_kinds(bool with_first_moment) {
 
 /// Working data of one slot during a step.
 struct Work {
-  bool updated = false;  ///< some rank has a gradient
+  bool updated = false;  ///< whether any rank has a gradient
   MatrixShape shape;     ///< factored
   FactoredSums sums;
   at::Tensor row_factor, column_factor;  ///< with the parameter's dtype and device
@@ -119,7 +119,7 @@ class Adafactor final : public FusedOptimizer {
         state_of(whole_state, i).lerp_((gradients[i] * factors.gradient_scale).square_().add_(options_.epsilon1), rate);
   }
 
-  /// transformers/optimization.py, Adafactor._approx_sq_grad; the averages in double, from double sums.
+  /// As in transformers/optimization.py, Adafactor._approx_sq_grad, but with averages in double, from double sums.
   void update_factors(std::size_t i, double rate, Work& w) {
     const at::Tensor &row = state_of(row_state, i), &column = state_of(column_state, i);
     if (w.shape.rows == 0 || w.shape.columns == 0) return;
@@ -136,7 +136,7 @@ class Adafactor final : public FusedOptimizer {
     w.column_factor = columns.rsqrt().view({-1}).to(options);
   }
 
-  /// Sums of squares of all directions; without kernels also computes the directions.
+  /// Sums the squares of all directions; without kernels, also computes the directions.
   void measure_directions(const std::vector<at::Tensor>& gradients, const StepFactors& factors,
                           std::vector<Work>& work) {
     if (flat().has_kernels()) {
@@ -162,7 +162,7 @@ class Adafactor final : public FusedOptimizer {
     }
   }
 
-  /// One exchange; returns how to apply each slot's direction.
+  /// Does one exchange; returns how to apply each slot's direction.
   std::vector<kernels::AdafactorArgs> sizes(const StepFactors& factors, std::vector<Work>& work) {
     ShardSums sums(common().sum_over_shards);
     for (Work& w : work) w.place = sums.put(w.direction_squares);
@@ -224,7 +224,7 @@ class Adafactor final : public FusedOptimizer {
     p.mul_(1 - a.decay).sub_(u);
   }
 
-  /// Elements of the whole parameter; at least 1.
+  /// Number of elements of the whole parameter; at least 1.
   double numel(std::size_t i) const {
     std::int64_t n = 1;
     for (const std::int64_t size : whole_shape(slot(i))) n *= size;

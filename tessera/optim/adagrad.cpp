@@ -1,4 +1,4 @@
-// Adagrad over all parameters in one pass: CPU float32 uses the kernel, everything else ATen's operators.
+// Adagrad over all parameters in one pass. CPU float32 uses the kernel; everything else uses ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>

@@ -1,5 +1,5 @@
-// AdamW and Adam over all parameters in one pass: float32 parameters use the kernels of the CPU or of the CUDA plug-in,
-// everything else ATen's operators.
+// AdamW and Adam over all parameters in one pass: float32 parameters use the kernels of the CPU or of the CUDA plug-in;
+// everything else uses ATen's operators.
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
@@ -115,7 +115,7 @@ class AdamW final : public ElementwiseOptimizer {
     p.addcdiv_(m, (v.sqrt() / std::sqrt(correction2)).add_(a.epsilon), -a.learning_rate / correction1);
   }
 
-  /// A step so late that 1 - beta^step is 1.
+  /// A step number so large that 1 - beta^step is 1.
   static constexpr std::int64_t kNoCorrection = std::int64_t{1} << 50;
 
   AdamWOptions options_;

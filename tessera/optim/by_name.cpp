@@ -10,7 +10,7 @@
 namespace tessera::optim {
 namespace {
 
-/// --optim_args, read by name.
+/// The parameters of --optim_args, read by name.
 class Arguments {
  public:
   explicit Arguments(const OptimizerChoice& choice) : choice_(choice) {}
@@ -50,7 +50,7 @@ AdamWOptions adam_options(const OptimizerChoice& c, const Arguments& a) {
 Made adamw(const OptimizerChoice& c, const Arguments& a, Slots slots, const CommonOptions& common) {
   return make_adamw(std::move(slots), adam_options(c, a), common);
 }
-/// Same optimizer with states of 8 bits.
+/// The same optimizer with 8-bit states.
 CommonOptions in_eight_bits(const CommonOptions& common) {
   CommonOptions narrow = common;
   narrow.eight_bit_state = true;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Optimizers by the names and numbers of transformers' --optim, --adam_beta1, ... and --optim_args.
+/// Creates optimizers from the names and parameters of transformers' --optim, --adam_beta1, ... and --optim_args.
 
 #include <tessera/base/value.h>
 #include <tessera/config/sections/words.h>
@@ -27,7 +27,7 @@ namespace tessera::optim {
 /// muon         momentum = 0.95, nesterov = true, ns_steps = 5, ns_coefficients = simple (or quintic), scale_mode =
 ///              shape_scaling (or spectral, unit_rms_norm), extra_scale_factor = 1, ns_eps = 1e-7; embeddings, head and
 ///              vectors follow adamw
-/// adamw_8bit, lion_8bit: those of adamw and lion; states of 8 bits
+/// adamw_8bit, lion_8bit: the parameters of adamw and lion, with 8-bit states
 struct OptimizerChoice {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< --adam_beta1, --adam_beta2, --adam_epsilon
@@ -39,10 +39,10 @@ struct OptimizerChoice {
 /// Throws InputError for an unknown parameter (with the nearest one), and the errors of the factory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerChoice& choice, std::vector<Slot> slots,
                                           const CommonOptions& common = {});
-/// The numbers of an optimizer that updates each element by itself; nullopt for others and for 8-bit states. Throws
+/// Returns the parameters of an elementwise optimizer; nullopt for other optimizers and for 8-bit states. Throws
 /// InputError as make_optimizer().
 std::optional<ElementwiseOptions> elementwise_options(const OptimizerChoice& choice);
-/// Throws the errors that make_optimizer() would throw for the choice itself, before a run starts.
+/// Checks the choice before a run starts: throws the errors that make_optimizer() would throw for it.
 void check_optimizer(const OptimizerChoice& choice, const CommonOptions& common = {});
 
 }  // namespace tessera::optim

@@ -5,7 +5,7 @@
 namespace tessera::optim {
 namespace {
 
-/// A rate that "auto" takes from the run, as transformers fills in DeepSpeed's file.
+/// A rate for which "auto" means the run's own, as when transformers fills in DeepSpeed's file.
 double rate(const ScheduleMoment& m, const std::string& name, double otherwise, double for_auto) {
   return m.parameters.is_auto(name) ? for_auto : m.parameters.real(name, otherwise, 0);
 }
@@ -31,7 +31,7 @@ double total_steps(const ScheduleMoment& m) {
   return m.parameters.is_auto("total_num_steps") ? m.total : m.parameters.whole("total_num_steps", m.total, 1);
 }
 
-/// From warmup_min_lr to warmup_max_lr, then as `after` maps the iteration.
+/// Rises from warmup_min_lr to warmup_max_lr; afterwards `after` maps the iteration to the rate.
 template <class After>
 double warmed_up(const ScheduleMoment& m, double default_peak, const After& after) {
   const double least = rate(m, "warmup_min_lr", 0, 0);
@@ -53,7 +53,7 @@ struct Cycle {
     rising = first / total;
     decay_step_size = p.real("decay_step_size", 0, 0);
     for (const char* name : {"cycle_first_stair_count", "cycle_second_stair_count"})
-      p.whole(name, 0, 0);  // DeepSpeed reads them but implements no stairs
+      p.whole(name, 0, 0);  // DeepSpeed reads these settings but does not implement stairs
   }
   bool lasts(double step) const { return step - 1 < total; }
   /// 0 at the ends, 1 at the peak.
@@ -61,7 +61,7 @@ struct Cycle {
     const double x = 1 + step / total - std::floor(1 + step / total);
     return x <= rising ? x / rising : (x - 1) / (rising - 1);
   }
-  /// Completed intervals of the decay; 0: no decay.
+  /// Number of completed intervals of the decay; 0: no decay.
   double intervals(double step) const { return decay_step_size == 0 ? 0 : (step - total) / decay_step_size; }
 };
 

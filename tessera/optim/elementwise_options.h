@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Optimizers that update each element by itself, for those who compute the update elsewhere than optimizer.h does.
+/// Parameters of elementwise optimizers, for code that computes the update itself instead of using optimizer.h.
 
 #include <tessera/optim/optimizer.h>
 
@@ -11,8 +11,8 @@ namespace tessera::optim {
 /// make_adam()'s.
 struct AdamOptions : AdamWOptions {};
 
-/// The numbers of make_adamw(), make_adam(), make_sgd(), make_adagrad(), make_rmsprop() or make_lion(), which say what
-/// each computes and what its states are called.
+/// The parameters of make_adamw(), make_adam(), make_sgd(), make_adagrad(), make_rmsprop() or make_lion(); see these
+/// functions for the formulas and the names of the states.
 using ElementwiseOptions =
     std::variant<AdamWOptions, AdamOptions, SgdOptions, AdagradOptions, RmspropOptions, LionOptions>;
 

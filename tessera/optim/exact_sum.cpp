@@ -26,7 +26,7 @@ void ExactSum::add(std::span<const double> values) {
     if (exponent != 0) mantissa |= std::uint64_t{1} << 52;
     const unsigned position = exponent == 0 ? 0 : exponent - 1;  // position of the mantissa's lowest bit above 2^-1074
     const unsigned shift = position % 32;
-    // mantissa << shift has up to 84 bits: three digits.
+    // mantissa << shift has up to 84 bits, that is, three digits.
     const std::uint64_t low = mantissa << shift;
     const std::uint64_t high = shift == 0 ? 0 : mantissa >> (64 - shift);
     std::int64_t* word = words_.data() + position / 32;

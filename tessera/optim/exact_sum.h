@@ -16,11 +16,11 @@ namespace tessera::optim {
 class ExactSum {
  public:
   void add(double x) { add(std::span<const double>(&x, 1)); }  ///< one number
-  void add(std::span<const double> values);                    ///< each of them, in any order
+  void add(std::span<const double> values);                    ///< adds each number, in any order
   void merge(const ExactSum& other);                           ///< adds the sum in `other`
 
   /// The sum, rounded once (to nearest, ties to even; infinite if too large). NaN if a NaN or both infinities were
-  /// added, an infinity if only that one was.
+  /// added; an infinity if only that infinity was.
   double value() const;
 
   /// The sum as integers that can be added element by element over up to 2^16 ranks (an all-reduce) without overflow;

@@ -13,13 +13,13 @@ namespace {
 
 using kernels::bin_count;
 
-/// Rows of one piece that one task sums.
+/// The rows of one piece that a single task sums.
 struct Task {
   std::int64_t offset, numel;  ///< in the piece
 };
 
-/// Cuts at the ends of rows: no row belongs to two tasks. A task has at most 2^14 rows, fewer than the sums can take
-/// without a carry.
+/// Cuts at the ends of rows, so no row belongs to two tasks. A task has at most 2^14 rows, fewer than the sums can
+/// accept without a carry.
 std::vector<Task> tasks_of(const MatrixShape& shape, std::int64_t begin, std::int64_t n) {
   constexpr std::int64_t task_numel = 1 << 19, most_rows = 1 << 14;
   const std::int64_t rows = std::clamp<std::int64_t>(task_numel / shape.columns, 1, most_rows);

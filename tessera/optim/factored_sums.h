@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Row and column sums of squares of a piece of a gradient, over the last two dimensions of the parameter's true shape:
-/// the basis of Adafactor's factored second moment.
+/// Row and column sums of squares of a piece of a gradient, over the last two dimensions of the parameter's true shape.
+/// Adafactor's factored second moment is computed from them.
 
 #include <ATen/core/Tensor.h>
 
@@ -22,7 +22,7 @@ struct MatrixShape {
 /// The rows, columns and period of a shape with two dimensions or more.
 MatrixShape matrix_shape(const std::vector<std::int64_t>& shape);
 
-/// The sums of a whole parameter; the ranks' parts are exchanged by ShardSums between put() and get().
+/// The sums of a whole parameter; ShardSums exchanges the ranks' parts between put() and get().
 class FactoredSums {
  public:
   FactoredSums() = default;
@@ -49,7 +49,7 @@ class FactoredSums {
   std::size_t place_ = 0;
 };
 
-/// For each element of a piece its row, and its column among the columns of all matrices: int64 [n] on `device`.
+/// For each element of a piece, its row and its column among the columns of all matrices: int64 [n] on `device`.
 std::pair<at::Tensor, at::Tensor> places_of(const MatrixShape& shape, std::int64_t begin, std::int64_t n,
                                             at::Device device);
 

@@ -12,7 +12,7 @@ namespace tessera::optim {
 namespace {
 
 constexpr std::int64_t block_numel =
-    1 << 16;  // 256 KiB per operand: large compared with the cost of a task, small compared with a core's share
+    1 << 16;  // 256 KiB per operand: large relative to the overhead of a task, small relative to a core's share
 
 void check_piece(const Slot& slot) {
   const at::Tensor& p = slot.parameter;
@@ -31,13 +31,13 @@ kernels::EightBitMap map_of(const StateKind& kind) {
   return kind.negative ? kernels::EightBitMap::with_sign : kernels::EightBitMap::without_sign;
 }
 
-/// Decided by the whole parameter, of which this may be a piece.
+/// Decided by the size of the whole parameter, of which this may be a piece.
 bool has_eight_bits(const Slot& slot, const CommonOptions& common) {
   return common.eight_bit_state && !slot.wide_states &&
          layout::Parameter{slot.name, whole_shape(slot)}.numel() >= min_8bit_size;
 }
 
-/// A flat buffer for tensors of one type, and a view of it for each.
+/// A flat buffer for tensors of one type, and a view of it for each tensor.
 struct FlatBuffer {
   at::Tensor flat;
   std::vector<at::Tensor> views;

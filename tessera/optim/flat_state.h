@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The validated slots of an optimizer, their positions in one flat state buffer, and the single parallel pass over
-/// blocks of all of them.
+/// The validated slots of an optimizer, their positions in one flat state buffer, and a single parallel pass over the
+/// blocks of all slots.
 
 #include <tessera/kernels/cpu/eight_bit.h>
 #include <tessera/optim/optimizer.h>
@@ -23,10 +23,11 @@ struct Block {
 /// One kind of state.
 struct StateKind {
   std::string name;  ///< "exp_avg"
-  /// Its shape for a slot; nullopt: the slot has no such state. Empty function: one element per element of the slot.
+  /// Returns the state's shape for a slot; nullopt: the slot does not have this state. Empty function: one element per
+  /// element of the slot.
   std::function<std::optional<std::vector<std::int64_t>>(const Slot&)> shape = {};
   bool replicated = false;  ///< see Optimizer::is_replicated()
-  bool negative = true;     ///< may be negative: selects the eight-bit code
+  bool negative = true;     ///< whether values can be negative, which selects the eight-bit code
 };
 
 /// The shape of the whole parameter. For a zero-dimensional parameter's empty piece: {0}.
@@ -42,17 +43,17 @@ class FlatState {
   const std::vector<Slot>& slots() const { return slots_; }
   void set_learning_rate_scales(const std::vector<double>& scales);  ///< one per slot
   std::size_t kind_count() const { return kinds_.size(); }
-  /// Slot i's part of state kind k; aliases the flat buffer. Undefined: the slot has no such state, or stores it in
-  /// eight bits.
+  /// Slot i's part of state kind k; aliases the flat buffer. Undefined if the slot does not have this state, or stores
+  /// it in eight bits.
   const at::Tensor& view(std::size_t k, std::size_t i) const { return views_[k][i]; }
   /// ("exp_avg.NAME", view) of every state tensor and slot.
   std::vector<std::pair<std::string, at::Tensor>> named() const;
   bool is_replicated(const std::string& state_name) const;
   /// Whether the states of slot i are stored in eight bits.
   bool is_eight_bit(std::size_t i) const { return eight_bit_.at(i); }
-  /// Their codes and scales from element `offset`, a multiple of 64.
+  /// The codes and scales of these states from element `offset`, a multiple of 64.
   kernels::EightBits eight_bits(std::size_t k, std::size_t i, std::int64_t offset = 0) const;
-  /// The states of all such slots; they refer to this object.
+  /// The states of all these slots; they refer to this object.
   std::vector<EncodedState> encoded() const;
 
   /// The gradients of this step, one per slot, contiguous; undefined ones stay undefined. Throws Error if a gradient's

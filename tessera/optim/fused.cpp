@@ -20,7 +20,7 @@ void FusedOptimizer::take_step(const StepFactors& factors) {
   const std::vector<at::Tensor> gradients = state_.gradients();
   ++steps_;
   update(gradients, factors);
-  // Kernels write through raw pointers: autograd and the sharding engine notice a change only by the version.
+  // Kernels write through raw pointers, so autograd and the sharding engine notice a change only by the version.
   for (std::size_t i = 0; i < gradients.size(); ++i)
     if (gradients[i].defined() && !slot(i).parameter.is_inference())
       slot(i).parameter.unsafeGetTensorImpl()->bump_version();

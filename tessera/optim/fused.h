@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Common base of all optimizers: one step gathers gradients, counts, updates, and bumps the versions of what was
-/// written.
+/// Common base of all optimizers: a step gathers gradients, counts itself, updates, and bumps the versions of the
+/// written tensors.
 
 #include <tessera/kernels/cpu/bf16_rounding.h>
 #include <tessera/kernels/cuda/step_scalars.h>
@@ -14,10 +14,10 @@
 
 namespace tessera::optim {
 
-/// The numbers of one step, in addition to the slot's own.
+/// The values of one step, in addition to the slot's own.
 struct StepFactors {
   double learning_rate, gradient_scale;
-  const kernels::cuda::StepScalars* scalars = nullptr;  ///< on the device; null: none
+  const kernels::cuda::StepScalars* scalars = nullptr;  ///< on the device; null: not used
 };
 
 class FusedOptimizer : public Optimizer {
@@ -35,7 +35,7 @@ class FusedOptimizer : public Optimizer {
   FusedOptimizer(std::vector<Slot> slots, std::vector<StateKind> kinds, const CommonOptions& common)
       : common_(common), state_(std::move(slots), std::move(kinds), common) {}
 
-  /// One update of all slots; steps() already counts it. `gradients`: FlatState::gradients().
+  /// Updates all slots once; steps() already counts this step. `gradients`: FlatState::gradients().
   virtual void update(const std::vector<at::Tensor>& gradients, const StepFactors& factors) = 0;
 
   const FlatState& flat() const { return state_; }
@@ -58,7 +58,7 @@ class FusedOptimizer : public Optimizer {
   std::int64_t steps_ = 0;
 };
 
-/// Throws InputError if bf16 states, or those of 8 bits, are requested from an optimizer without them.
+/// Throws InputError if bf16 or 8-bit states are requested from an optimizer that does not support them.
 void refuse_bf16(const CommonOptions& common, const char* optimizer);
 void refuse_eight_bits(const CommonOptions& common, const char* optimizer);
 

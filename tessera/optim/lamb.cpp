@@ -1,5 +1,5 @@
-// LAMB: moments and directions of all parameters, their norms over all shards, then the updates. CPU float32 uses the
-// kernels, everything else ATen's operators.
+// LAMB: first the moments and directions of all parameters, then their norms over all shards, then the updates. CPU
+// float32 uses the kernels; everything else uses ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>

@@ -1,5 +1,5 @@
-// LARS: SGD with a learning rate per parameter, from norms over all shards. CPU float32 uses the kernel of SGD,
-// everything else ATen's operators.
+// LARS: SGD with a learning rate per parameter, from norms over all shards. CPU float32 uses SGD's kernel; everything
+// else uses ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>

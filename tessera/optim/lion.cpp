@@ -1,4 +1,4 @@
-// Lion over all parameters in one pass: CPU float32 uses the kernel, everything else ATen's operators.
+// Lion over all parameters in one pass. CPU float32 uses the kernel; everything else uses ATen's operators.
 
 #include <ATen/ATen.h>
 #include <tessera/base/error.h>

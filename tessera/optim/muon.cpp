@@ -1,4 +1,4 @@
-// Muon: matrices whose updates are orthogonalized, and AdamW for everything else, with ATen's operators. The
+// Muon: orthogonalizes the updates of matrices and uses AdamW for everything else, with ATen's operators. The
 // Newton-Schulz iteration takes nearly all of the time, and it consists of matrix products.
 
 #include <ATen/ATen.h>
@@ -76,7 +76,7 @@ class Muon final : public FusedOptimizer {
     }
   }
 
-  /// Collective if the matrix is in pieces: a rank without a piece takes part in the gather.
+  /// Collective if the matrix is in pieces: a rank without a piece participates in the gather.
   void update_matrix(std::size_t i, const at::Tensor& gradient, double rate, double gradient_scale) {
     const at::Tensor& p = slot(i).parameter;
     const at::Tensor& average = state_of(0, i);
@@ -95,8 +95,8 @@ class Muon final : public FusedOptimizer {
         .add_(update.reshape(-1).narrow(0, slot(i).begin, p.numel()).view(p.sizes()), -rate * scale);
   }
 
-  /// The whole matrix on every rank, from its pieces. Sums of one number and zeros are exact. A parameter that every
-  /// rank has whole is counted once per rank, which the number of elements reveals.
+  /// Assembles the whole matrix on every rank from its pieces. Sums of one number and zeros are exact. A parameter that
+  /// every rank has whole is counted once per rank, as the number of elements reveals.
   at::Tensor gathered(std::size_t i, const at::Tensor& piece, const std::vector<std::int64_t>& shape) const {
     if (!common().sum_over_shards) return piece.defined() ? piece.view(shape) : piece;
     const auto numel = static_cast<std::size_t>(shape[0] * shape[1]);

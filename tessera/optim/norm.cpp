@@ -21,7 +21,8 @@ namespace {
 
 using kernels::square_block;
 
-constexpr std::int64_t chunk_numel = 1 << 15;  // 512 sums: small in the cache, large compared with the cost of a task
+constexpr std::int64_t chunk_numel = 1 << 15;  // 512 sums: small enough for the cache, large relative to the overhead
+                                               // of a task
 
 void check(const GradientPiece& piece) {
   const at::Tensor& g = piece.gradient;
@@ -55,7 +56,8 @@ at::Tensor zero_words(c10::Device device) {
   return at::zeros({kernels::exact_words}, at::TensorOptions(at::kLong).device(device));
 }
 
-/// The sum over gradients on one device. The host waits once for the kernel's result, and once for the others.
+/// Returns the sum over gradients on one device. The host waits once for the kernel's result, and once for the sums
+/// without a kernel.
 ExactSum sum_on_device(const OnDevice& gradients) {
   ExactSum total;
   OnDevice read, block_sums;

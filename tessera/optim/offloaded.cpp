@@ -27,7 +27,7 @@ class Offloaded final : public Optimizer {
       copy.host.mutable_grad() = gradient.defined() ? copy.take_gradient(gradient) : at::Tensor();
       if (copy.version != copy.device._version()) copy.host.copy_(copy.device, /*non_blocking=*/true);
     }
-    // The previous step's copies to the device are then also complete.
+    // At this point the previous step's copies to the device are also complete.
     wait_for(copies_.front().device.device());
     inner_->step(learning_rate, gradient_scale);
     for (Copy& copy : copies_) {

@@ -5,9 +5,9 @@
 /// the checkpoint.
 ///
 /// Pieces. A slot may be a piece of a parameter. AdamW, Adam, SGD, Adagrad, RMSprop and Lion, with every option, give
-/// each element the same bits wherever the parameter is cut. Adafactor, LAMB and LARS need sums over whole parameters:
-/// these are formed exactly (exact_sum.h, kernels/cpu/binned_sums.h) before rounding, so for float32 on the CPU their
-/// bits do not depend on the cuts either; elsewhere results agree up to rounding.
+/// each element bitwise identical results wherever the parameter is cut. Adafactor, LAMB and LARS need sums over whole
+/// parameters: these are formed exactly (exact_sum.h, kernels/cpu/binned_sums.h) before rounding, so for float32 on the
+/// CPU their bits do not depend on the cuts either; elsewhere results agree up to rounding.
 
 #include <ATen/core/Tensor.h>
 
@@ -23,12 +23,12 @@
 
 namespace tessera::optim {
 
-/// A parameter being optimized. Its gradient is parameter.grad() at the time of step(); undefined: the parameter is
-/// skipped.
+/// A parameter being optimized. Its gradient is parameter.grad() at the time of step(); if that is undefined, the
+/// parameter is skipped.
 struct Slot {
   std::string name;                ///< suffix of its states' names: "exp_avg.NAME"
   at::Tensor parameter;            ///< fp32 or fp64, contiguous; all slots of one dtype and device
-  double weight_decay = 0;         ///< how it is applied: see the factories
+  double weight_decay = 0;         ///< applied as described for each factory
   double learning_rate_scale = 1;  ///< factor of the rate of step()
   /// Sharded: `parameter` [n] is elements [begin, begin + n) of a flattened parameter of this shape; `begin` is a
   /// multiple of 64 unless n is 0. Empty and 0: `parameter` is whole.
@@ -39,13 +39,13 @@ struct Slot {
   double epsilon_scale = 1;  ///< AdamW and Adam: factor of epsilon
 };
 
-/// Parameters with fewer elements always have states of 32 bits (bitsandbytes' name and number).
+/// Parameters with fewer elements always have 32-bit states (name and value from bitsandbytes).
 inline constexpr std::int64_t min_8bit_size = 4096;
 
 /// Allocates memory for optimizer state (zero-filled) outside ordinary memory. Empty: ordinary memory. For host memory
 /// with parameters on a device: make_optimizer() (by_name.h) or make_offloaded() (offloaded.h).
 using StateAllocator = std::function<at::Tensor(at::IntArrayRef sizes, at::TensorOptions options)>;
-/// Sums `values` over the ranks that hold the other parts of the same parameters, in place; every rank calls it at the
+/// Sums `values` in place over the ranks that hold the other parts of the same parameters; every rank calls it at the
 /// same points with the same number of values. Empty: this rank holds whole parameters.
 using SumOverShards = std::function<void(std::vector<double>& values)>;
 
@@ -55,19 +55,21 @@ struct EncodedState {
   std::string name;                               ///< "exp_avg.NAME"
   std::vector<std::int64_t> shape;                ///< as in Optimizer::state()
   std::int64_t bytes;                             ///< in its stored form
-  std::function<at::Tensor()> decode;             ///< returns a new tensor: float32, of that shape
-  std::function<void(const at::Tensor&)> encode;  ///< stores such values; encode(decode()) changes no bit
+  std::function<at::Tensor()> decode;             ///< returns a new float32 tensor of the state's shape
+  std::function<void(const at::Tensor&)> encode;  ///< stores values of this kind; encode(decode()) does not change any
+                                                  ///< bit
 };
 
 /// An optimizer over flat buffers, with one fused pass.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One update. Every gradient is multiplied by `gradient_scale` on the fly (clipping needs no extra pass). Collective
-  /// if SumOverShards is set for Adafactor, LAMB or LARS. Increments the version counter of every updated parameter.
+  /// Makes one update. Every gradient is multiplied by `gradient_scale` on the fly, so clipping does not need an extra
+  /// pass. Collective if SumOverShards is set for Adafactor, LAMB or LARS. Increments the version counter of every
+  /// updated parameter.
   virtual void step(double learning_rate, double gradient_scale = 1) = 0;
-  /// Whether a step can read its factor from the device, so that the host need not wait for the gradients' norm: AdamW
-  /// and Adam of float32 parameters on CUDA.
+  /// Whether a step can read its factor from the device, so that the host need not wait for the gradients' norm. True
+  /// for AdamW and Adam with float32 parameters on CUDA.
   virtual bool takes_step_scalars() const { return false; }
   /// step() with gradients times the factor in `scalars` (optim::step_scalars()); if they request a skip, only steps()
   /// changes. Throws Error unless takes_step_scalars().
@@ -79,10 +81,10 @@ class Optimizer {
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
   /// The states stored in eight bits, which state() does not include; laid out like the slots.
   virtual std::vector<EncodedState> encoded_states() const { return {}; }
-  /// True for a state tensor that is whole, and the same, on every rank with the slot (Adafactor's row and column
-  /// averages); others are laid out like the slot.
+  /// True for a state tensor that every rank with the slot has whole and equal (Adafactor's row and column averages);
+  /// other states are laid out like the slot.
   virtual bool is_replicated(const std::string& state_name) const { return false; }
-  /// Updates so far: one count for all slots, including skipped ones (torch counts per parameter).
+  /// Number of updates so far: one count for all slots, including skipped ones (torch counts per parameter).
   virtual std::int64_t steps() const = 0;
   virtual void set_steps(std::int64_t steps) = 0;  ///< for a resumed run
   /// Sets the decays of the averages from the next step (one_cycle moves them with the learning rate). False: this
@@ -91,10 +93,10 @@ class Optimizer {
   virtual bool set_betas(const Betas&) { return false; }
 };
 
-/// Throws InputError unless both are in [0, 1). `name`: the optimizer's, for the message.
+/// Throws InputError unless both are in [0, 1). `name`: the optimizer's name, for the message.
 void check_betas(const char* name, double beta1, double beta2);
 
-/// Options of every optimizer, besides its own numbers.
+/// Options that all optimizers have in common.
 struct CommonOptions {
   /// AdamW, Adam, SGD, Lion: stores the averages in bfloat16, which halves their memory. Requires float32 parameters.
   bool bf16_state = false;
@@ -103,15 +105,15 @@ struct CommonOptions {
   /// element index, not on ranks or threads. false: to nearest, ties to even.
   bool stochastic_rounding = true;
   std::uint64_t seed = 0;  ///< seed of the random bits
-  /// AdamW, Adam, Lion on the CPU: stores averages in 8 bits, in blocks of 64 elements with a scale each
+  /// AdamW, Adam, Lion on the CPU: stores averages in 8 bits, in blocks of 64 elements with one scale each
   /// (kernels/cpu/eight_bit.h): slightly over a quarter of the memory of float32. Slots with fewer than min_8bit_size
   /// elements (in the whole parameter) and those with Slot::wide_states keep float32. Requires float32 parameters.
   bool eight_bit_state = false;
-  StateAllocator allocate = {};        ///< for states; empty: ordinary memory
+  StateAllocator allocate = {};        ///< allocator for states; empty: ordinary memory
   SumOverShards sum_over_shards = {};  ///< empty: parameters are whole on this rank
 };
 
-/// All factories throw InputError for numbers out of range (with their names and the rule), for a parameter that is not
+/// All factories throw InputError for options out of range (with their names and the rule), for a parameter that is not
 /// contiguous float32 or float64, or differs from the others in dtype or device, and for a piece outside its shape.
 
 /// AdamW (Loshchilov and Hutter 2019).
@@ -164,16 +166,17 @@ struct LionOptions {
 std::unique_ptr<Optimizer> make_lion(std::vector<Slot> slots, const LionOptions& options,
                                      const CommonOptions& common = {});
 
-/// Names and meanings of transformers.optimization.Adafactor; the defaults are those of transformers.Trainer (no
-/// scaling by the parameter, learning rate from outside).
+/// Names and meanings follow transformers.optimization.Adafactor; the defaults follow transformers.Trainer (no scaling
+/// by the parameter, learning rate from outside).
 struct AdafactorOptions {
   double epsilon1 = 1e-30, epsilon2 = 1e-3;  ///< eps[0], eps[1]
   double clip_threshold = 1.0;               ///< maximum root mean square of an update
-  double decay_rate = -0.8;                  ///< decay of second moments at step n, from 1: 1 - n^this; below 0
+  double decay_rate = -0.8;                  ///< the decay of second moments at step n (from 1) is 1 - n^decay_rate;
+                                             ///< below 0
   double beta1 = 0;                          ///< 0: no first moment (None in transformers)
   bool scale_parameter = false;              ///< multiplies rates by the parameter's RMS, at least epsilon2
   bool relative_step = false;  ///< ignores the learning rate given to step(); learning_rate_scale still applies
-  bool warmup_init = false;    ///< with relative_step: the rate starts at 1e-6 and rises by the same amount per step
+  bool warmup_init = false;    ///< with relative_step: the rate starts at 1e-6 and rises by 1e-6 per step
 };
 /// Adafactor, Shazeer & Stern 2018. Second moments of parameters with two dimensions or more are factored over the last
 /// two of their true shape: exp_avg_sq_row, exp_avg_sq_col (replicated); otherwise exp_avg_sq; exp_avg if beta1 > 0.
@@ -208,7 +211,8 @@ struct LarsOptions {
 std::unique_ptr<Optimizer> make_lars(std::vector<Slot> slots, const LarsOptions& options,
                                      const CommonOptions& common = {});
 
-/// The factor of Muon's orthogonal updates, from the rows and columns of a matrix as stored (out x in of a Linear).
+/// The scale of Muon's orthogonal updates, computed from the rows and columns of a matrix as stored (out x in of a
+/// Linear).
 enum class MuonScale : unsigned char {
   shape_scaling,  ///< sqrt(max(1, rows / columns)): Jordan 2024; torch.optim.Muon's "original"
   spectral,       ///< sqrt(max(rows, columns)): Liu et al. 2025; times 0.2 torch.optim.Muon's "match_rms_adamw"
@@ -224,19 +228,18 @@ struct MuonOptions {
   double momentum = 0.95;                                    ///< decay of the average of gradients
   bool nesterov = true;                                      ///< adds the gradient itself once more
   std::int64_t steps = 5;                                    ///< number of iterations
-  MuonCoefficients coefficients = MuonCoefficients::simple;  ///< coefficients of its steps
-  MuonScale scale = MuonScale::shape_scaling;                ///< length of the updates
+  MuonCoefficients coefficients = MuonCoefficients::simple;  ///< coefficients of the iteration's steps
+  MuonScale scale = MuonScale::shape_scaling;                ///< scale of the updates
   double extra_scale = 1;                                    ///< additional factor
-  double epsilon = 1e-7;                                     ///< minimum norm in the division of a matrix
-  AdamWOptions others = {};                                  ///< for slots that are not orthogonal
+  double epsilon = 1e-7;                                     ///< minimum norm by which a matrix is divided
+  AdamWOptions others = {};                                  ///< options for slots that are not orthogonal
 };
 /// Muon, Jordan et al. 2024 (kellerjordan.github.io/posts/muon), following torch.optim.Muon: the average m of
 /// gradients, or with nesterov g + momentum (m - g), is moved close to the nearest orthogonal matrix by the
-/// Newton-Schulz iteration, in the precision of the parameters, and subtracted times rate and scale; decay is
+/// Newton-Schulz iteration, in the precision of the parameters, multiplied by rate and scale, and subtracted; decay is
 /// decoupled. Slots that are not `orthogonal` follow make_adamw(). States momentum_buffer, or exp_avg and exp_avg_sq.
-/// Also throws InputError for an orthogonal slot without two dimensions. One SumOverShards per matrix and step: its
-/// pieces are gathered, each rank iterates on the whole matrix and takes its own piece, so results do not depend on the
-/// cuts.
+/// Also throws InputError for an orthogonal slot without two dimensions. One SumOverShards per matrix and step gathers
+/// its pieces; each rank iterates on the whole matrix and takes its own piece, so results do not depend on the cuts.
 std::unique_ptr<Optimizer> make_muon(std::vector<Slot> slots, const MuonOptions& options,
                                      const CommonOptions& common = {});
 

@@ -13,8 +13,8 @@
 
 namespace tessera::optim {
 
-/// Every parameter group follows it: improvements are judged once for all groups; how far a group's rate has fallen
-/// depends on its initial rate.
+/// The schedule applies to every parameter group. Improvements are judged once for all groups; how far a group's rate
+/// has fallen depends on its initial rate.
 class Plateau {
  public:
   /// `bases`: the learning rates of the groups before the schedule. Parameters of `schedule` and their defaults: mode =
@@ -26,13 +26,14 @@ class Plateau {
 
   /// The learning rate of a group whose base rate is one of `bases`.
   double rate(double base) const { return rates_.at(base); }
-  /// Call after each evaluation, with the same number on every rank. NaN counts as no improvement.
+  /// Call after each evaluation, with the same metric on every rank. NaN does not count as an improvement.
   void update(double metric);
 
   /// State for a checkpoint: for one base rate {"learning_rate", "bad", "cooldown", and "best" after the first metric},
   /// for several an array of such objects, by ascending base rate.
   Value state() const;
-  /// Accepts, for one base rate, the object or an array of one. Throws InputError if it was saved with other groups.
+  /// Accepts, for one base rate, the object or an array of one. Throws InputError if the state was saved with different
+  /// groups.
   void set_state(const Value& state);
 
  private:
@@ -47,7 +48,7 @@ class Plateau {
   std::int64_t cooling_ = 0;        // remaining metrics that do not count as bad
 };
 
-/// The plateau of a schedule that needs one, otherwise nullopt. Throws the errors of the constructor.
+/// Returns the plateau of a schedule that needs one, otherwise nullopt. Throws the constructor's errors.
 std::optional<Plateau> make_plateau(const Schedule& schedule);
 
 }  // namespace tessera::optim

@@ -69,7 +69,7 @@ double inverse_sqrt(const Moment& m) {
   return 1 / std::sqrt((m.step + (timescale - m.warmup)) / timescale);
 }
 
-/// Linear, from warmup_init_lr (0) to the peak.
+/// Linear rise from warmup_init_lr (0) to the peak.
 double warming_up(const Moment& m) {
   const double done = m.step / std::max(1.0, m.warmup), peak = m.schedule.learning_rate;
   if (!m.parameters.given("warmup_init_lr")) return done;

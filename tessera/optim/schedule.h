@@ -16,8 +16,8 @@ namespace tessera::optim {
 /// type                  parameters (lr_scheduler_kwargs) and their defaults
 /// linear, constant, constant_with_warmup
 /// linear, polynomial, cosine, cosine_with_min_lr, warmup_stable_decay, in addition: num_training_steps = all steps:
-///                       the rate falls over this many and is constant afterwards (Megatron's lr_decay_iters;
-///                       transformers' argument of that name)
+///                       the rate falls over this many steps and is constant afterwards (Megatron's lr_decay_iters;
+///                       transformers' argument with this name)
 /// these, constant_with_warmup and inverse_sqrt, in addition: warmup_init_lr = 0: the initial rate of the warm-up
 ///                       (Megatron's lr_warmup_init; for warmup_stable_decay it replaces warmup_type)
 /// cosine                num_cycles = 0.5
@@ -41,13 +41,13 @@ namespace tessera::optim {
 ///                       decay_step_size = 0, decay_lr_rate = 0; cycle_momentum = true, cycle_min_mom = 0.8,
 ///                       cycle_max_mom = 0.9, decay_mom_rate = 0
 /// lr_range_test         lr_range_test_min_lr = 1e-3, lr_range_test_step_size = 2000, lr_range_test_step_rate = 1,
-///                       lr_range_test_staircase = false; with lr_range_test_max_lr the rate grows exponentially, to
-///                       that after step_size steps (ours; `tessera lr-find`)
+///                       lr_range_test_staircase = false; with lr_range_test_max_lr the rate grows exponentially and
+///                       reaches that rate after step_size steps (ours; `tessera lr-find`)
 struct Schedule {
   ScheduleType type = ScheduleType::linear;  ///< the row of the table above
   std::int64_t warmup_steps = 0;             ///< 0: none
-  std::int64_t total_steps = 0;              ///< steps of the run; DeepSpeed's may have their own
-  double learning_rate = 0;  ///< the peak; factors use it only for min_lr and lr_end, which are absolute
+  std::int64_t total_steps = 0;              ///< steps of the run; DeepSpeed's schedules may have their own
+  double learning_rate = 0;  ///< the peak rate; factors use it only for min_lr and lr_end, which are absolute
   std::vector<std::pair<std::string, Value>> parameters = {};  ///< by name, as in the table
 };
 
@@ -65,7 +65,7 @@ double schedule_factor(const Schedule& schedule, std::int64_t step);
 double schedule_rate(const Schedule& schedule, std::int64_t step);
 /// The betas of one_cycle at a step, for optimizers that have betas; nullopt for all other schedules.
 std::optional<Betas> schedule_betas(const Schedule& schedule, std::int64_t step);
-/// Throws the errors of schedule_rate(), before a run starts.
+/// Checks the schedule before a run starts; throws the errors of schedule_rate().
 void check_schedule(const Schedule& schedule);
 
 }  // namespace tessera::optim

@@ -35,7 +35,7 @@ class ScheduleParameters {
     if (!(x >= least) || !std::isfinite(x)) throw bad(name, concat(format_real(x), " must be at least ", least));
     return x;
   }
-  /// Accepts 1e3 as a whole number.
+  /// Reads a whole number; accepts 1e3.
   double whole(const std::string& name, double least) const {
     const Value& value = *given(name);
     if (value.is_number() && std::floor(value.as_real()) == value.as_real()) return real(name, 0, least);
@@ -78,7 +78,7 @@ struct ScheduleMoment {
     if (parameters.given("num_training_steps")) step = std::min(step, total);
   }
 
-  /// Completed share of the steps after the warm-up.
+  /// Share of the steps after the warm-up that are completed.
   double progress() const { return (step - warmup) / std::max(1.0, total - warmup); }
 };
 

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Sums over whole parameters of which ranks hold pieces: collected in one list, summed by one SumOverShards call, read
-/// back. Exact sums are sent as integers in doubles, binned sums as bins; both stay exact, so the results do not depend
-/// on the cuts.
+/// Sums over whole parameters of which ranks hold pieces. The sums are collected in one list, added by one
+/// SumOverShards call, and read back. Exact sums are sent as integers in doubles, binned sums as bins; both stay exact,
+/// so the results do not depend on the cuts.
 
 #include <tessera/optim/exact_sum.h>
 #include <tessera/optim/optimizer.h>
@@ -13,7 +13,7 @@
 
 namespace tessera::optim {
 
-/// Every rank puts the same kinds of sums in the same order; put() returns the key for reading a sum back.
+/// Every rank must put the same kinds of sums in the same order; put() returns the key for reading a sum back.
 class ShardSums {
  public:
   explicit ShardSums(const SumOverShards& sum_over_shards) : sum_over_shards_(sum_over_shards) {}

@@ -34,7 +34,7 @@ void round_to_bf16(const at::Tensor& from, const at::Tensor& to, const kernels::
     const std::int64_t count = std::min(source.numel() - done, period - low);
     const std::uint64_t key = kernels::mix_bits(rounding.key + static_cast<std::uint64_t>(first / period));
     const at::Tensor value = source.narrow(0, done, count);
-    // As in state_loops.h, RandomBf16States::random(), in the lower halves of 64-bit integers.
+    // Computed as in RandomBf16States::random() of state_loops.h, in the lower halves of 64-bit integers.
     at::Tensor x = at::arange(low, low + count, value.options().dtype(at::kLong));
     x = x.bitwise_xor(static_cast<std::int64_t>(key & mask));
     x = x.bitwise_xor(x.bitwise_right_shift(16)).mul(0x7feb352d).bitwise_and(mask);

@@ -51,9 +51,10 @@ struct DdpOptions {
 ///   once.
 /// - find_unused_parameters: a parameter that no rank used keeps its grad() (undefined after zero_grad); one that some
 ///   ranks used is reduced with zeros from the others.
-/// - After a failed backward all gradients are undefined. If it failed on every rank, the next backward starts afresh.
-///   Otherwise the ranks are out of step: end the process, and the others get an Error that names the collective.
-/// - A second backward without zero_grad() adds its reduced gradient to the present one, as in a single process.
+/// - After a failed backward all gradients are undefined. If it failed on every rank, the next backward starts from a
+/// clean state. Otherwise the ranks are out of step: end the process, and the others get an Error that names the
+/// collective.
+/// - A second backward without zero_grad() adds its reduced gradient to the existing one, as in a single process.
 /// - backward(create_graph = true) is refused; torch::autograd::grad works but its results are not reduced.
 class Ddp {
  public:
@@ -63,7 +64,7 @@ class Ddp {
   ~Ddp();
   Ddp(Ddp&&) noexcept;
 
-  /// While the guard exists, backward accumulates locally and reduces nothing; the first backward after it reduces the
+  /// While the guard exists, backward accumulates locally and reduces nothing. The first backward after it reduces the
   /// sum.
   class NoSync {
    public:
@@ -79,7 +80,7 @@ class Ddp {
   /// Makes every gradient undefined, as torch's zero_grad() does: the next backward then moves its gradients in, which
   /// is cheaper than adding them to zeros.
   void zero_grad();
-  /// Trainable parameters with their names, in registration order; tied ones once.
+  /// Trainable parameters with their names, in registration order; tied ones appear once.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
   /// Returns the global gradient norm (L2) and scales the gradients in place when it exceeds max_norm (<= 0: never).
   /// Call after backward.

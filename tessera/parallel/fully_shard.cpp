@@ -162,8 +162,8 @@ void Sharded::load_parameters(const std::function<at::Tensor(const std::string&)
   const auto checked = [&](const std::string& name, at::IntArrayRef sizes) {
     const at::Tensor value = whole(name);
     if (!value.defined() || value.sizes() != sizes)
-      throw InputError(concat("sharding: parameter '", name, "' is of shape ", sizes, " but the value to load ",
-                              value.defined() ? concat("is of shape ", value.sizes()) : std::string("is missing")));
+      throw InputError(concat("sharding: parameter '", name, "' has shape ", sizes, ", but the value to load ",
+                              value.defined() ? concat("has shape ", value.sizes()) : std::string("is missing")));
     return value;
   };
   std::set<std::size_t> managed;

@@ -56,13 +56,13 @@ struct ShardingOptions {
   /// V > 0: fixed order (docs/strategies.md), as in DdpOptions::logical_shards.
   std::int64_t logical_shards = 0;
   bool find_unused_parameters = false;  ///< false: a parameter without gradient on some rank is an error that names it
-  /// Ranks may skip units or use them in another order (data-dependent branches): all ranks agree on every gather
+  /// Ranks may skip units or use them in different orders (data-dependent branches): all ranks agree on every gather
   /// first, and gradients are reduced when backward ends. Slower. Without it such a deviation is an error that names
   /// the unit.
   bool data_dependent = false;
 
   bool forward_prefetch = true;  ///< gather the next unit while this one computes (in the order of the last forward)
-  layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;  ///< when backward gathers the next one
+  layout::BackwardPrefetch backward_prefetch = layout::BackwardPrefetch::pre;  ///< when backward gathers the next unit
   bool limit_all_gathers = true;  ///< at most one unit is gathered ahead; false: three
   /// Empty: the strategy's default. (Where other systems take an int here, set shard_group_size.)
   std::optional<bool> reshard_after_forward = {};
@@ -108,14 +108,15 @@ struct ShardingOptions {
   };
   SharedByExperts shared_by_experts = {};
 
-  bool reshard_alone = false;  ///< run all the machinery on a single rank too (to measure it)
+  bool reshard_alone = false;  ///< also run all of the machinery on a single rank (to measure it)
 };
 
 /// For ShardingOptions::wrap: modules of these C++ classes become units; names may lack the namespace and "Impl".
 inline layout::WrapPolicy by_class(std::vector<std::string> classes) {
   return {.kind = layout::WrapPolicy::Kind::by_class, .classes = std::move(classes)};
 }
-/// For ShardingOptions::wrap: a module becomes a unit when it has this many elements that are in no unit inside it.
+/// For ShardingOptions::wrap: a module becomes a unit when it has this many elements that do not belong to a unit
+/// inside it.
 inline layout::WrapPolicy by_size(std::int64_t min_num_params) {
   return {.kind = layout::WrapPolicy::Kind::by_size, .min_num_params = min_num_params};
 }
@@ -164,7 +165,8 @@ class Sharded {
   ~Sharded();
   Sharded(Sharded&&) noexcept;
 
-  /// Local parts of the trained parameters, for any torch::optim optimizer, in registration order; tied ones once.
+  /// Local parts of the trained parameters, for any torch::optim optimizer, in registration order; tied ones appear
+  /// once.
   std::vector<at::Tensor> parameters() const;
   /// The same with their positions; valid while this object exists.
   const std::vector<ShardedParameter>& named_parameters() const;
@@ -242,8 +244,8 @@ class Sharded {
   };
   [[nodiscard]] Unsharded unsharded(const UnshardedOptions& options) { return Unsharded(*this, options); }
 
-  /// Calls visit(name, tensor) for every parameter (frozen ones too, not buffers) in registration order, gathering one
-  /// unit at a time: whole tensors in the shards' dtype, valid during the call. Runs on every rank; collective.
+  /// Calls visit(name, tensor) for every parameter (also frozen ones, but no buffers) in registration order, gathering
+  /// one unit at a time: whole tensors in the shards' dtype, valid during the call. Runs on every rank; collective.
   void visit_parameters(const std::function<void(const std::string&, const at::Tensor&)>& visit);
   /// Loads whole tensors (each rank takes its part); names as above. Throws InputError for unknown names or shapes.
   /// Collective.
@@ -270,25 +272,25 @@ class Sharded {
   std::vector<int> whole_holders() const;
 
   /// Ends a forward that is not followed by a backward (evaluation): frees gathered parameters, and with data_dependent
-  /// keeps ranks that used fewer units serving the others. Needed only then, and collective then.
+  /// keeps ranks that used fewer units serving the others. Needed only in that case, and collective.
   void end_pass();
-  /// Turns the parameters back into ordinary whole ones with their current values, and detaches the engine from the
+  /// Turns the parameters back into ordinary whole tensors with their current values, and detaches the engine from the
   /// module. Collective.
   void restore();
 
   /// Throws Error that names the first parameter and rank whose bits differ between replicas. Collective.
   void check_replicas() const;
 
-  std::vector<ShardingUnit> units() const;  ///< the root's first; empty where nothing is divided (DDP, one rank)
+  std::vector<ShardingUnit> units() const;  ///< the root comes first; empty if nothing is sharded (DDP, one rank)
   /// Names of the parameters that are reduced together, in the order of reduction (set by the first backward).
   std::vector<std::vector<std::string>> buckets() const;
   /// The order of trained parameters learnt from the first backward, for a checkpoint; empty before it.
   std::vector<std::size_t> gradient_order() const;
   /// Starts with that order, so that a resumed run adds gradients in the buckets of the saved one. Call before the
-  /// first backward, with the same order on every rank. Returns false if the order is not of these parameters; an order
-  /// is then learnt anew.
+  /// first backward, with the same order on every rank. Returns false if the order is not of these parameters; the
+  /// order is then learnt in the next backward.
   bool set_gradient_order(const std::vector<std::size_t>& order);
-  ShardingMemory memory() const;           ///< now, and peaks so far
+  ShardingMemory memory() const;           ///< current bytes, and peaks so far
   const ShardingOptions& options() const;  ///< as given to the constructor
   int shard_ranks() const;                 ///< S
   int replicate_ranks() const;             ///< R

@@ -16,7 +16,7 @@ namespace tessera::parallel {
 namespace {
 
 constexpr std::int64_t piece_bytes =
-    25 << 20;  // as DDP's buckets: large enough for full bandwidth, small compared to a model
+    25 << 20;  // like DDP's buckets: large enough for full bandwidth, small compared to a model
 
 std::int64_t as_number(std::uint64_t hash) { return static_cast<std::int64_t>(hash); }
 
@@ -84,7 +84,7 @@ void broadcast_tensors(const comm::Group& group, const std::vector<at::Tensor>& 
       offset = 0;
       if (group.rank() != root)
         for (std::size_t i = begin; i < end; offset += static_cast<std::int64_t>(tensors[i++].nbytes())) {
-          // clone(): a fresh allocation is aligned for the tensor's dtype, an offset into the piece need not be.
+          // clone(): a new allocation is aligned for the tensor's dtype; an offset into the piece may not be.
           at::Tensor part = piece.narrow(0, offset, static_cast<std::int64_t>(tensors[i].nbytes())).clone();
           at::Tensor target = tensors[i];
           target.copy_(part.view(target.scalar_type()).view(target.sizes()));

@@ -37,12 +37,12 @@ std::string describe_odd_ranks(const std::vector<std::int64_t>& hashes, const st
     std::vector<std::string> odd;
     for (std::size_t r = 0; r < hashes.size(); ++r)
       if (hashes[r] != most->hash) odd.push_back(ranks[r]);
-    return concat(" on ", named_ranks(odd), odd.size() == 1 ? " has" : " have", " other bits than on most ranks (",
+    return concat(" on ", named_ranks(odd), odd.size() == 1 ? " differs" : " differ", " from most ranks (",
                   join(most->ranks, ", "), ")");
   }
   std::string text =
-      concat(" has other bits on ", named_ranks(parties[1].ranks), " than on ", named_ranks(parties[0].ranks));
-  for (std::size_t i = 2; i < parties.size(); ++i) text += concat(", and others on ", named_ranks(parties[i].ranks));
+      concat(" on ", named_ranks(parties[1].ranks), " differs from that on ", named_ranks(parties[0].ranks));
+  for (std::size_t i = 2; i < parties.size(); ++i) text += concat(" and from that on ", named_ranks(parties[i].ranks));
   return text + (parties.size() == 2 ? ": either may be the wrong one" : ": no majority shows which is right");
 }
 

@@ -8,9 +8,9 @@
 
 namespace tessera::parallel {
 
-/// `hashes`: one hash per rank; `ranks`: each rank's name ("2": its number in the job). Empty when all are equal. A
-/// majority is taken as right: " on rank 3 has other bits than on most ranks (2, 4)". Without one, or with two ranks,
-/// it is undecided: " has other bits on rank 3 than on rank 2: either may be the wrong one".
+/// `hashes`: one hash per rank; `ranks`: each rank's name ("2": its number in the job). Empty when all are equal. The
+/// majority is assumed to be right: " on rank 3 differs from most ranks (2, 4)". Without one, or with two
+/// ranks, it is undecided: " on rank 3 differs from that on rank 2: either may be the wrong one".
 std::string describe_odd_ranks(const std::vector<std::int64_t>& hashes, const std::vector<std::string>& ranks);
 
 }  // namespace tessera::parallel

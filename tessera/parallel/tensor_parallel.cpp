@@ -41,7 +41,7 @@ struct Planned {
   c10::intrusive_ptr<parallel::TensorShard> cut;
 };
 
-/// Marks the gradient of a part as a part, too, until an engine takes it over.
+/// Also marks the gradient of a part as a part, until an engine takes it over.
 struct MarkGradient final : torch::autograd::PostAccumulateGradHook {
   explicit MarkGradient(c10::intrusive_ptr<parallel::TensorShard> cut_) : cut(std::move(cut_)) {}
   void operator()(const at::Tensor& parameter) override {
@@ -82,7 +82,8 @@ at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, con
   at::Tensor most = at::stack({mine, mine.neg()});
   group.all_reduce(most, comm::Reduction::max).wait();
   const double difference = (most[0] + most[1]).max().item<double>(), size = most[0][0].item<double>();
-  if (size == 0 || !std::isfinite(size) || !std::isfinite(difference)) {  // the same on all ranks, so they decide alike
+  if (size == 0 || !std::isfinite(size) ||
+      !std::isfinite(difference)) {  // the same on all ranks, so all decide the same
     compared = false;
     return gradient;
   }
@@ -95,7 +96,7 @@ at::Tensor compare_once(const at::Tensor& gradient, const std::string& name, con
                           "if its activations are whole, the ranks had different data or random numbers (dropout)"));
 }
 
-/// The cut that the plan gives each parameter of the module; changes nothing yet.
+/// Returns the cut that the plan gives each parameter of the module; changes nothing.
 std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorParallelOptions& options) {
   const auto activations = std::make_shared<parallel::TensorShard::Activations>();
   if (options.sequence_parallel) activations->between = parallel::Between::own_tokens;
@@ -111,7 +112,7 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
         options.plan, [&](const layout::TensorRule& each) { return layout::matches(each.pattern, name); });
     if (rule == options.plan.end()) continue;
     used[static_cast<std::size_t>(rule - options.plan.begin())] = true;
-    if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;  // tied: the first name counts
+    if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;  // a tied parameter; its first name counts
     if (parallel::is_managed(item.value()) && !parallel::is_deferred(item.value()))
       throw InputError(concat("tensor parallelism: '", name,
                               "' is already sharded: cut the whole module first, then shard its parts"));
@@ -141,7 +142,7 @@ std::vector<Planned> make_cuts(const torch::nn::Module& module, const TensorPara
       const std::string& pattern = options.plan[i].pattern;
       const auto near = nearest(pattern, names);
       throw InputError(concat("tensor parallelism: no parameter matches '", pattern, "'",
-                              near ? concat("; there is '", *near, "'") : std::string()));
+                              near ? concat("; did you mean '", *near, "'?") : std::string()));
     }
   return planned;
 }
@@ -159,7 +160,7 @@ std::string digest(const torch::nn::Module& module, const std::vector<Planned>& 
   return text;
 }
 
-/// Each rank keeps its part of its own values, so all ranks must have the same.
+/// Each rank keeps its part of its own values, so all ranks must have the same values.
 void check_values(const comm::Group& group, const torch::nn::Module& module) {
   std::vector<parallel::NamedTensor> values;
   for (const auto& item : module.named_parameters())
@@ -171,8 +172,8 @@ void check_values(const comm::Group& group, const torch::nn::Module& module) {
         concat("tensor parallelism: each rank keeps its part of its own values, but these are not the "
                "same: ",
                error.what(),
-               ". Seed every rank alike (torch::manual_seed) before the module is made, or "
-               "load one file"));
+               ". Use the same seed on every rank (torch::manual_seed) before constructing the module, or "
+               "load the same file"));
   }
 }
 

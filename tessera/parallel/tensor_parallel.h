@@ -41,9 +41,9 @@ struct TensorParallelOptions {
   /// gradients of its weights.)
   bool overlap_products = false;
   bool check_values = true;  ///< false: the values are loaded later, into the parts
-  /// Gives a parameter without memory (deferred construction) memory and its whole value. Called right before the
-  /// parameter is cut, so that at most one is whole at any time. Empty: the module's initialisers run. Not called for
-  /// parameters that stay whole; they stay without memory.
+  /// For deferred construction: gives a parameter its memory and its whole value. Called right before the parameter is
+  /// cut, so that at most one is whole at any time. Empty: the module's initialisers run. Not called for parameters
+  /// that stay whole; they stay without memory.
   std::function<void(const std::string& name, const at::Tensor& parameter)> fill = {};
 };
 
@@ -51,23 +51,23 @@ struct TensorParallelOptions {
 struct TensorParallelParameter {
   std::string name;         ///< as in the module's named_parameters()
   at::Tensor parameter;     ///< the module's own, with the part as its value
-  layout::TensorPart part;  ///< which elements of the whole parameter it is
+  layout::TensorPart part;  ///< position of the part in the whole parameter
 };
 
 /// A module whose parameters are cut over the ranks of tp until restore().
 class TensorParallel {
  public:
-  /// Cuts the parameters: each rank keeps its part of its own values, so all ranks must start with the same (a seed, a
-  /// file). Call before a sharding engine or an optimizer takes the parameters. Collective. Throws InputError, before
-  /// anything is changed, for a rule that matches nothing, a parameter that cannot be divided, or ranks with different
-  /// modules, plans or values. The first backward throws it for a whole parameter whose gradients differ between ranks:
-  /// a rule for it is missing.
+  /// Cuts the parameters: each rank keeps its part of its own values, so all ranks must start with the same values
+  /// (from a seed or a file). Call before a sharding engine or an optimizer takes the parameters. Collective. Throws
+  /// InputError, before anything is changed, for a rule that matches nothing, a parameter that cannot be divided, or
+  /// ranks with different modules, plans or values. The first backward throws it for a whole parameter whose gradients
+  /// differ between ranks: a rule for it is missing.
   TensorParallel(torch::nn::Module& module, TensorParallelOptions options);
   TensorParallel(TensorParallel&&) noexcept;
   ~TensorParallel();  ///< the parameters stay cut
 
   const TensorParallelOptions& options() const;  ///< as given; an empty group is replaced by that of world()
-  /// The cut parameters in registration order, tied ones once.
+  /// The cut parameters in registration order, without repeating tied ones.
   const std::vector<TensorParallelParameter>& parameters() const;
   /// Restores the module's whole parameters, without gradients. Collective; if a sharding engine holds the parts, call
   /// its restore() first.

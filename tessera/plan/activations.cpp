@@ -38,9 +38,9 @@ class Kept {
   }
   void residual(double per_token) { add(per_token, n_.residual); }
   void inside(double per_token) { add(per_token, n_.inside); }
-  /// The input of `products` products that keep it (KeepingMaps). `shared`: another operation keeps it as well;
-  /// otherwise it exists only for them. Each product makes its own copy in another type, and so does dropout for an
-  /// adapter. Adapters also keep the output of their first matrix (models/layers.cpp: adapted()).
+  /// Adds the input that `products` products keep (KeepingMaps). `shared`: another operation keeps it as well;
+  /// otherwise it exists only for the products. Each product makes its own copy in a different type, and so does
+  /// dropout for an adapter. Adapters also keep the output of their first matrix (models/layers.cpp: adapted()).
   void product(double per_token, int products, bool shared) {
     for (int i = 0; i < products && rank_ > 0; ++i) add(rank_, n_.product);
     if (n_.copies || dropped_)
@@ -81,7 +81,7 @@ void keep_attention(Kept& kept, const Model& m, const Widths& w, const KeepingMa
     kept.inside(3 * w.q);  // one tensor
   } else {
     kept.inside(w.q), kept.inside(w.k);  // outputs of the rotation
-    // Values are a view of their product's output, and keep all of it if one product computes all three.
+    // Values are a view of their product's output, and keep all of it alive if one product computes all three.
     kept.inside(m.packing == Packing::none ? w.k : w.q + 2 * w.k);
   }
   kept.inside(w.q);                      // attention's output
@@ -97,7 +97,7 @@ double widened(const Model& m, const Plan& run, double elements) {
   return elements * ((packed ? 4 : 0) + (half ? 2 : 0));
 }
 
-/// An MLP with or without a gate: the activation's input and output.
+/// Adds an MLP with or without a gate: the activation's input and output.
 void keep_mlp(Kept& kept, const Model& m, double inner, const KeepingMaps& maps) {
   kept.inside(inner);
   if (m.gated) kept.inside(inner);
@@ -108,7 +108,7 @@ void keep_mlp(Kept& kept, const Model& m, double inner, const KeepingMaps& maps)
 }  // namespace
 
 BlockActivations block_activations(const Model& m, const Plan& run, bool sparse, bool rounded) {
-  if (m.recorded) {  // the fullest layer: recomputation and temporary memory are those of one layer
+  if (m.recorded) {  // the fullest layer, because recomputation and temporary memory are for one layer at a time
     BlockActivations block;
     const double scale = recorded_scale(*m.recorded, run);
     for (const RecordedLayer& layer : m.recorded->layers) {
@@ -123,7 +123,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   const double heads = whole_heads ? real(m.heads) : std::ceil(real(m.heads) / t);
   const double keys = whole_heads ? real(m.key_heads) : std::ceil(real(m.key_heads) / t);
   const Widths w{c, heads * real(m.head_size), keys * real(m.head_size), heads, real(m.inner) / t};
-  // Between tensor-parallel products a rank has all tokens, or its part with sequence parallelism.
+  // Between tensor-parallel products a rank has all tokens, or, with sequence parallelism, its part of them.
   const double part = run.sequence_parallel ? tokens / t : tokens;
   Kept between(m, run, part, rounded), all(m, run, tokens, rounded);
 
@@ -143,7 +143,8 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   }
   keep_attention(all, m, w, maps);
 
-  double moment = 0, later = 0;  // the MLP's bytes; later: the part allocated after everything else of the MLP is freed
+  double moment = 0, later = 0;  // bytes of the MLP; later: the part allocated after everything else of the MLP has
+                                 // been freed
   double unlike = 0;             // a gradient is wider than the copy that was kept
   const double before_mlp = all.bytes();
   block.attention += before_mlp;
@@ -153,12 +154,14 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   // Attention's backward: keys and values for each query head, and gradients in the kernel's layout and reordered.
   const double attention = (m.family == Family::gpt2 ? 6 * w.q : 8 * w.q) * tokens * b +
                            4 * c * part * run.numerics.residual +
-                           // The gradient of a slice has the size of the whole tensor, and the next one is added to it.
+                           // The gradient of a slice has the size of the whole tensor, and the next slice's gradient is
+                           // added to it.
                            (m.packing == Packing::none ? 0 : 2 * (w.q + 2 * w.k) * tokens * b);
   if (sparse) {
     const Experts& e = *m.experts;
     const double rows = real(e.top_k), inner = real(e.inner), ways = m.gated ? 2 : 1;
-    Kept routed(m, run, rows * tokens, rounded);  // balanced: every rank of ep gets as many rows as it sends
+    Kept routed(m, run, rows * tokens, rounded);  // assumes balanced experts: every rank of ep receives as many rows as
+                                                  // it sends
     all.add(4 * real(e.count) + 6 * rows, 4);
     all.product(c, maps.other + maps.mlp, false);
     routed.product(c, maps.other, false);
@@ -177,8 +180,8 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
     moment = tokens * wide * w.inner * b + matrix(w.inner);
     block.matrices = matrix(w.inner);
     if (m.gelu_gate()) moment += tokens * w.inner * b;
-    // The gradient of the last product's input reuses the memory of that input, as far as it was kept. An adapter adds
-    // another gradient, which is alive while the weight is widened, before the gradients of the activation's input are.
+    // The gradient of the last product's input reuses the memory of that input if it was kept. An adapter adds another
+    // gradient, which is alive while the weight is widened, before the gradients of the activation's input exist.
     if (!m.maps_trained()) {
       const double wide_input = tokens * w.inner * b, given = maps.down > 0 ? wide_input : 0;
       moment = std::max(moment, given + widened(m, run, c * w.inner)) + wide_input;
@@ -186,9 +189,9 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
     } else {
       unlike = tokens * w.inner * (b - run.numerics.product);
     }
-    // A recomputed forward ends with the last product: alive are its input (unless kept), the result, and an adapter's;
-    // attention's output and, unless maps keep them, the norms' outputs are still alive, and so is the gradient of the
-    // block's output.
+    // A recomputed forward ends with the last product. At that point its input (unless kept), its result, an adapter's
+    // result, attention's output, the norms' outputs (unless maps keep them) and the gradient of the block's output are
+    // alive.
     const bool copies = run.numerics.copies, gave = maps.down == 0 || copies || (m.adapters && m.adapters->dropout);
     const double row = c * part * run.numerics.residual, narrow = copies ? tokens * 2 : 0;
     const double base = widened(m, run, c * w.inner) + (maps.down == 0 ? narrow * w.inner : 0) + narrow * c;
@@ -204,7 +207,7 @@ BlockActivations block_activations(const Model& m, const Plan& run, bool sparse,
   block.kept += between.bytes() + all.bytes();
   // The residual's gradient is alive during the MLP's backward. By the time of attention's backward, the MLP's tensors
   // have been freed.
-  // Keys and values are only repeated if heads share them.
+  // Keys and values are repeated only if heads share them.
   const double repeated = w.k < w.q || m.family == Family::gpt2 ? 0 : 2 * w.q * tokens * b;
   block.net = std::max(moment - later + unlike + c * part * run.numerics.residual, attention - repeated - mlp_kept);
   moment += 2 * c * part * run.numerics.residual;

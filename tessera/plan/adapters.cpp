@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view weight = ".weight";
 
-/// The linear map that the tensor is the weight of; empty: none. Tables, heads of logits, routers and experts are not
+/// Name of the linear map whose weight the tensor is; empty: none. Tables, heads of logits, routers and experts are not
 /// linear maps here (models/layers.h: Linear). BERT's classifier, and the maps before its head, are linear maps outside
 /// of blocks.
 std::string_view map_of(const Model& m, const Tensor& tensor) {
@@ -52,7 +52,7 @@ std::vector<std::string> adapter_targets(const Model& m) {
 
 std::string adapters_problem(const Model& m) {
   if (!m.adapters) return "";
-  if (m.recorded) return concat("of ", m.name, " only a recorded step is known, not the places of adapters");
+  if (m.recorded) return concat("for ", m.name, " only a recorded step is known, not where adapters would be added");
   if (m.vision) return concat(m.name, " is a vision-language model; the planner does not support LoRA adapters for it");
   if (m.computed_depths() > 0)
     return concat(m.name, " has multi-token prediction; the planner does not support LoRA adapters with it: ",

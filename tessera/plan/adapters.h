@@ -10,9 +10,9 @@
 
 namespace tessera::plan {
 
-/// The target maps; the family's if none are named (LanguageModel::default_lora_targets).
+/// The target maps; the family's default ones if none are named (LanguageModel::default_lora_targets).
 std::vector<std::string> adapter_targets(const Model& model);
-/// Checks targets and modules to save; empty: no problem.
+/// Checks targets and modules to save; returns the problem, or an empty text.
 std::string adapters_problem(const Model& model);
 
 /// Freezes the weights that adapters leave untrained, adds the adapters, and marks quantized weights. Does nothing
@@ -22,12 +22,12 @@ void add_adapters(const Model& model, std::vector<Tensor>& list);
 /// Bytes of a quantized weight [out, in] (nn/linear_maps/quantized.cpp).
 double packed_bytes(const Adapters& adapters, double out, double in);
 
-/// Number of a block's maps that keep their input for backward: those with trained weights or adapters. `other`:
-/// experts and routers, which never have adapters.
+/// Number of a block's maps that keep their input for backward, that is, maps with trained weights or adapters.
+/// `other`: experts and routers, which never have adapters.
 struct KeepingMaps {
   int attention = 0, query_latent = 0, key_latent = 0, output = 0;
-  int mlp = 0, down = 0;  ///< maps of a dense MLP, or of the one next to experts
-  int other = 0;          ///< 1: those keep their inputs
+  int mlp = 0, down = 0;  ///< maps of a dense MLP, or of the dense MLP next to experts
+  int other = 0;          ///< 1: experts and routers keep their inputs
 };
 KeepingMaps keeping_maps(const Model& model, bool sparse);
 

@@ -27,7 +27,7 @@ constexpr const char* settings[] = {"strategy",
                                     "gradient_checkpointing_kwargs"};
 constexpr const char* world_key = "processes";
 
-/// Whether the rows of a micro-batch are chosen within bounds, regardless of their given value.
+/// Whether the rows of a micro-batch are chosen within bounds, ignoring a given value.
 bool chooses_rows(const config::Resolved& given) {
   return !given.is_default("auto_min_batch_size") || !given.is_default("auto_max_batch_size");
 }
@@ -40,7 +40,7 @@ bool may_choose(const config::Resolved& given, std::string_view name) {
 
 std::string text_of_value(const Value& value) { return value.is_string() ? value.as_string() : dump_json(value, -1); }
 
-/// The first GPU according to its driver's file, as "H100".
+/// The name of the first GPU according to its driver's file, such as "H100".
 std::string driver_gpu() {
   const std::string folder = "/proc/driver/nvidia/gpus";
   if (!is_directory(folder)) return "";
@@ -58,7 +58,7 @@ std::string hardware_of(const RunConfig& config) {
   std::string measured;
   try {
     measured = calibration_file();
-  } catch (const InputError&) {  // no home folder: nothing is cached
+  } catch (const InputError&) {  // without a home folder, nothing is cached
   }
   const std::string gpu = config.device == tessera::Device::cpu ? "" : driver_gpu();
   if (gpu.empty() && config.device != tessera::Device::cuda)
@@ -145,7 +145,7 @@ class Chooser {
     return q;
   }
 
-  /// The plan as settings; given settings keep their values.
+  /// Converts the plan to settings; given settings keep their values.
   config::Resolved applied(const Question& q, const Plan& plan) const {
     config::Resolved with = given_;
     const config::Origin why = config::Origin::derived("auto_strategy");
@@ -232,7 +232,7 @@ std::optional<Chosen> chosen_before(const config::Resolved& resolved, const std:
   const std::string text = read_file(path, 1 << 20);
   const std::string mark = concat("# ", world_key, ": ", world_size, "\n");
   if (text.find(mark) == std::string::npos) {
-    note = concat(path, " is for another number of processes; planning again");
+    note = concat(path, " is for a different number of processes; planning again");
     return std::nullopt;
   }
   const Value file = parse_yaml(text, path);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Advice on batch size from a measured noise scale: gain and cost of a larger one.
+/// Gives advice on batch size from a measured noise scale: gain and cost of a larger batch.
 ///
 /// With the critical batch size B_c (rows), a goal that takes S_min steps of very large batches and D_min rows of tiny
 /// ones takes S = S_min (1 + B_c / B) steps and D = D_min (1 + B / B_c) rows with batches of B (McCandlish et al. 2018,
@@ -31,7 +31,7 @@ struct BatchAdvice {
   double rows_wasted = 0;         ///< share of additional rows compared with B_0
   double learning_rate = 0;
   double warmup_steps = 0;  ///< same number of warm-up rows as at B_0
-  double seconds = 0;       ///< with devices scaled like the rows per step; 0: unknown
+  double seconds = 0;       ///< with the number of devices scaled like the rows per step; 0: unknown
 };
 
 /// One entry for each number of rows. Throws InputError for numbers that are not positive.

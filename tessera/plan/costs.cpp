@@ -110,7 +110,7 @@ double collective_seconds(const Cluster& c, const Placed& group, Collective what
   const Link& net = c.across;
   const double across =
       q > 1 ? times * (2 * std::log2(q) * net.latency + (q - 1) / q * bytes / g / (net.bandwidth * net.efficiency)) : 0;
-  // The two are pipelined in pieces, which hides a part of the shorter one.
+  // The two phases are pipelined in pieces, which hides a part of the shorter one.
   return std::max(inside, across) + 0.6 * std::min(inside, across);
 }
 

@@ -1,4 +1,4 @@
-// Operations done once per step: data-parallel communication, the update, checkpoints.
+// Times of operations done once per step: data-parallel communication, the update, checkpoints.
 
 #include <tessera/plan/time.h>
 
@@ -19,7 +19,7 @@ double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Clus
   return pass_seconds(cluster.device, bytes);
 }
 
-/// Share of overlapped communication time by which computing slows down.
+/// The slowdown of computing, as a share of the overlapped communication time.
 constexpr double overlap_cost = 0.25;
 
 double exposed_data_seconds(const Plan& run, const Elements::Piece& all, double root, const Cluster& cluster,

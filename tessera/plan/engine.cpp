@@ -27,9 +27,10 @@ AttentionKernel attention_in(int year, int flash1, int flash2, int newest) {
 
 namespace {
 
-// Bytes of a loss per token and word. Megatron-LM's in fp32: a cast reads 2 bytes and writes 4, the maximum reads 4,
-// difference, exponential and quotient read and write 4 each, their sum reads 4, and backward's product and cast 8 and
-// 6. Autocast's: a cast, a log-softmax, its backward, a cast. Compiled or fused: two passes.
+// Bytes that a loss moves per token and word. Megatron-LM's loss in fp32: a cast reads 2 bytes and writes 4, the
+// maximum reads 4, difference, exponential and quotient read and write 4 each, their sum reads 4, and backward's
+// product and cast move 8 and 6. Autocast's loss: a cast, a log-softmax, its backward, a cast. Compiled or fused: two
+// passes.
 constexpr double loss_by_parts = 46, loss_of_autocast = 28, loss_compiled = 16, loss_fused = 14;
 
 // Traffic of other engines' passes relative to ours, fitted to the steps of published runs, for each implementation of
@@ -54,7 +55,8 @@ void as_deepspeed(Engine& e, int year) {
   e.pass_bytes = passes_fused_by_hand;
   e.loss_bytes = loss_by_parts;
   // In BigScience's and MT-NLG's runs, with micro-batches of 1 to 4 rows and 2 to 16 blocks per stage, 20 to 37 ms per
-  // block and micro-batch remain unexplained, whatever the sizes: forward, recomputed forward, and twice that.
+  // block and micro-batch remain unexplained, regardless of the sizes: forward, recomputed forward, and twice that for
+  // backward.
   e.pipeline_host_seconds = year <= 2022 ? 0.005 : 0;
   e.sequence_parallel = false;
   e.waits_for_messages = true;
@@ -87,9 +89,9 @@ Engine engine_of(EngineName name, int year) {
   if (name == EngineName::deepspeed) as_deepspeed(e, y);
   if (name == EngineName::torchtitan) as_torchtitan(e, y);
   if (name == EngineName::fsdp2) as_fsdp(e, y);
-  // From MegaScale on, hosts that take a tenth longer were detected and removed (Jiang et al. 2024, section 5.1). The
-  // share is fitted to the slowdown of the 530 G runs of Narayanan et al. (2,520 GPUs) relative to those of Korthikanti
-  // et al. (280).
+  // Since MegaScale, hosts that take a tenth longer have been detected and removed (Jiang et al. 2024, section 5.1).
+  // The share is fitted to the slowdown of the 530 G runs of Narayanan et al. (2,520 GPUs) relative to those of
+  // Korthikanti et al. (280).
   if (y < 2024) e.slow_nodes = 0.005;
   return e;
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The training program: properties of an engine in a given year that affect the step time. Published runs are
-/// predicted for the engine that they used, and a user's run for ours (`--engine`, `--engine_year`).
+/// Properties of a training program (an engine in a given year) that affect the step time. Published runs are predicted
+/// for the engine that they used, and a user's run for ours unless `--engine` and `--engine_year` select another.
 ///
 /// Sources: attention: scores in memory (Narayanan et al. 2021), FlashAttention (Dao et al. 2022), FlashAttention-2
 /// (Dao 2023), kernels for Hopper and later (Shah et al. 2024; cuDNN 9); sequence parallelism: Korthikanti et al. 2022;
@@ -24,7 +24,7 @@ const WordTable& words_of(EngineName);
 
 /// How attention treats its scores.
 enum class AttentionKernel : unsigned char {
-  scores_in_memory,  ///< products, softmax and dropout, each through memory
+  scores_in_memory,  ///< products, softmax and dropout, each reading and writing memory
   flash1,            ///< FlashAttention (2022), also in Triton
   flash2,            ///< FlashAttention-2 (2023)
   newest             ///< as given by the device's hardware entry
@@ -39,7 +39,7 @@ struct Engine {
   double tensor_hidden = 0;  ///< share of tensor-parallel communication hidden behind products
   double data_hidden = 0.9;  ///< share of computing that can hide data-parallel communication
   double pipeline_host_seconds = 0;  ///< device idle time per block in forward (backward: twice) in a pipeline
-  double slow_nodes = 0;             ///< share of nodes that are a tenth slower, undetected
+  double slow_nodes = 0;             ///< share of nodes that are a tenth slower without being detected
   bool sequence_parallel = true;     ///< norms and residuals are sharded along the sequence under tensor parallelism
   bool waits_for_messages = false;   ///< a pipeline's sends and receives do not overlap with computing
   /// pipeline messages are divided by tensor parallelism even without sequence parallelism
@@ -59,7 +59,7 @@ bool has_strategy(EngineName engine, Strategy strategy, int pp);
 /// Whether it supports tensor, context, pipeline and expert parallelism. Only fsdp2 does not.
 bool cuts_models(EngineName engine);
 
-/// The share of a device's peak that attention reaches with such kernels; not for scores_in_memory.
+/// The share of a device's peak that attention reaches with kernels of this kind; not for scores_in_memory.
 double attention_share(const Device& device, AttentionKernel kernel);
 
 }  // namespace tessera::plan

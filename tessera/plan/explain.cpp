@@ -22,7 +22,7 @@ std::string gigabytes(double bytes) { return fixed(bytes / 1e9); }
 
 double limit(const Question& q) { return q.memory_limit > 0 ? q.memory_limit : 0.94 * q.cluster.device.memory; }
 
-/// A plan with one setting changed; data parallelism uses the remaining devices.
+/// Returns a plan with one setting changed; data parallelism uses the remaining devices.
 struct Change {
   std::string text;
   Plan plan;

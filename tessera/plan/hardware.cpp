@@ -18,7 +18,7 @@ struct LinkRow {
 };
 
 // Efficiencies are those of collectives of 1 GiB and more (nccl-tests' busbw divided by the wire bandwidth); latencies
-// are the hops in NCCL's own tuning tables (nccl/src/graph/tuning.cc, Simple and LL128).
+// are per hop, from NCCL's own tuning tables (nccl/src/graph/tuning.cc, Simple and LL128).
 constexpr LinkRow nvlink2 = {150 * GB, 0.78, 3.4 * us, "NVLink 2: 300 GB/s both ways; share of NVLink 3"};
 constexpr LinkRow nvlink3 = {300 * GB, 0.78, 3.4 * us, "NVLink 3: 600 GB/s both ways; all-reduce busbw of a DGX A100"};
 constexpr LinkRow nvlink4 = {450 * GB, 0.80, 3.4 * us, "NVLink 4: 900 GB/s both ways; ring busbw of a DGX H100"};
@@ -43,7 +43,7 @@ struct Row {
 
 // Peaks and bandwidths: vendors' data sheets (dense, without sparsity). Memory: the total shown by nvidia-smi.
 //
-// Efficiency of large products: whole steps sustain less than the best of a sweep of shapes (Stas Bekman, "ML
+// Efficiency of large products: whole steps sustain less than the best result of a sweep of shapes (Stas Bekman, "ML
 // Engineering Open Book", compute/accelerator, maximum achievable matmul FLOPS: A100 271, H100 and H200 794, MI300X
 // 759, B200 1745, GB200 1822 TFLOP/s), because power limits clocks. One number per device was fitted to the steps of
 // published runs, all sources of the device together (bench/plan_published.py): an 80 GB A100 sustains 97 % of its
@@ -135,7 +135,7 @@ std::optional<Cluster> known(const std::string& name) {
   return std::nullopt;
 }
 
-/// The members of a file, and their destinations.
+/// The members of a file and their destinations.
 struct Member {
   const char* key;
   double* number;
@@ -235,8 +235,8 @@ namespace {
 std::int64_t count_of(const std::string& text, const std::string& whole) {
   const auto n = parse_int(text);
   if (!n || *n < 1 || *n > 1 << 24)
-    throw InputError(concat("cluster \"", whole, "\": \"", text, "\" is not a number of devices; 1 to ", 1 << 24,
-                            ", as in 64xH100"));
+    throw InputError(concat("cluster \"", whole, "\": \"", text, "\" is not a number of devices; expected 1 to ",
+                            1 << 24, ", as in 64xH100"));
   return *n;
 }
 

@@ -16,19 +16,19 @@ struct Device {
   double memory = 0;          ///< bytes that a program can allocate
   double bf16 = 0, fp32 = 0;  ///< peak FLOP/s of dense products
   double products = 0.8;      ///< share of the peak that large products reach
-  double half_depth = 0;      ///< K at which products reach half of that: rate factor K / (K + half_depth)
+  double half_depth = 0;      ///< depth K at which products reach half of that share: rate factor K / (K + half_depth)
   double tile = 128;          ///< products are computed in square tiles of this size ...
-  double units = 1;           ///< ... by this many units at once; 1: no rounding up
+  double units = 1;           ///< ... by this many units at once; 1: without rounding up
   double attention = 0.6;     ///< share of the peak that fused attention reaches
   double older_products = 1;  ///< share of the peak reached with an A100's product instructions
   double bandwidth = 0;       ///< memory bandwidth in bytes/s
-  double passes = 0.8;        ///< share of it that long passes reach
+  double passes = 0.8;        ///< share of the memory bandwidth that long passes reach
   double launch = 0;          ///< launch latency of a kernel in seconds
   double process = 0;         ///< bytes of context and program, without communication
   std::string source;
   std::shared_ptr<const Speeds> measured;  ///< curves that replace the numbers above; may be null
   /// Rate of grouped expert products relative to single products: SimuMax v1.2 measured 0.30 of a B200's peak
-  /// (configs/system/b200_bf16_ceperm.json), two thirds of the rate that single ones sustain in steps.
+  /// (configs/system/b200_bf16_ceperm.json), two thirds of the rate that single products sustain in steps.
   double grouped = 0.66;
 };
 
@@ -52,7 +52,7 @@ struct Cluster {
                ///< interruptions of 16,384 GPUs in 54 days
   bool on_cpu = false;
   double host_memory = 0;  ///< bytes shared by the processes of a node; 0: each device has its own
-  double crowding = 1;     ///< processes of a node per process of the measurement; above 1: cores are shared
+  double crowding = 1;     ///< processes of a node per measured process; above 1: processes share cores
   std::vector<std::shared_ptr<const Speeds>> measured;  ///< by number of processes per node
 };
 
@@ -66,7 +66,7 @@ Cluster parse_cluster(const std::string& text);
 
 /// Content of a hardware file as JSON, for editing.
 Value hardware_value(const Cluster& cluster);
-/// The inverse. Throws InputError "file:line:column: ...".
+/// Parses that content. Throws InputError "file:line:column: ...".
 Cluster read_hardware(const Value& value);
 
 }  // namespace tessera::plan

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double weight = 0.2;    // weight of a new loss in the mean
 constexpr double diverged = 4;    // multiple of the lowest loss
-constexpr std::size_t reach = 3;  // points on either side used for a slope
+constexpr std::size_t reach = 3;  // points used on each side for a slope
 
 }  // namespace
 

@@ -12,18 +12,18 @@ struct RangePoint {
 };
 
 struct RangeTest {
-  std::vector<RangePoint> points;  ///< up to where the loss exceeds four times its minimum, or is not finite
+  std::vector<RangePoint> points;  ///< points until the loss exceeds four times its minimum or is not finite
   std::vector<double> smoothed;    ///< losses: exponential mean of weight 0.2, bias-corrected at the start
-  double steepest = 0;             ///< rate with the steepest fall of the smoothed loss per decade; 0: it never falls
-  double lowest = 0;               ///< rate of the lowest smoothed loss
+  double steepest = 0;             ///< rate at which the smoothed loss falls most steeply per decade; 0: it never falls
+  double lowest = 0;               ///< rate at which the smoothed loss is lowest
 };
 
-/// Points in order of ascending rates. Throws InputError for fewer than 5.
+/// Evaluates points in order of ascending rates. Throws InputError for fewer than 5.
 RangeTest range_test(const std::vector<RangePoint>& points);
 
 /// Plots loss over the logarithm of the rate, as text, with the steepest point marked.
 std::string draw(const RangeTest& test, int columns = 72, int rows = 14);
-/// A suggestion with its reason, one or two sentences.
+/// Returns a suggestion with its reason, in one or two sentences.
 std::string describe(const RangeTest& test);
 
 }  // namespace tessera::plan

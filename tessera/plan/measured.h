@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Results of `tessera plan calibrate`: times in seconds of a step's operations by size, for one of several processes
-/// that share the machine and work at the same time. Each value has its spread.
+/// that share the machine and run at the same time. Each value comes with its spread.
 
 #include <tessera/base/value.h>
 
@@ -13,8 +13,8 @@
 
 namespace tessera::plan {
 
-/// Seconds by size. Logarithms are interpolated between two sizes; below the first size its time applies (the fixed
-/// cost), beyond the last one its rate.
+/// Seconds by size. Logarithms are interpolated between two sizes. Below the first size, its time (the fixed cost)
+/// applies; beyond the last size, its rate.
 struct Curve {
   struct Point {
     double size = 0, seconds = 0;
@@ -48,14 +48,15 @@ enum class Work : unsigned char {
 inline constexpr std::size_t works = 13;
 std::string_view name_of(Work work);
 
-/// Speeds of one of `processes` processes that all work at the same time.
+/// Speeds of one of `processes` processes that all run at the same time.
 struct Speeds {
   int processes = 1, threads = 1;
   std::array<Curve, works> curves;
   /// Seconds of forward and backward of a whole model, divided by the sum of its operations' seconds
   /// (reference_step.h), in fp32 and in bf16; 1: not measured.
   double between_fp32 = 1, between_bf16 = 1;
-  /// Collectives: "all_reduce" in groups of `ranks` ranks, all groups at once; size: bytes of the larger tensor.
+  /// Collectives: "all_reduce" in groups of `ranks` ranks, with all groups active at once; size: bytes of the larger
+  /// tensor.
   struct Exchange {
     std::string op;
     int ranks = 2;

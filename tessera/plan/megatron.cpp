@@ -16,13 +16,13 @@ namespace schedule = layout::schedule;
 
 constexpr double bf16 = 2, fp32 = 4;
 
-/// Shapes of the weights on a rank: one dummy gradient serves all weights of a shape.
+/// Shapes of the weights on a rank. All weights of a shape share one dummy gradient.
 using Shapes = std::set<std::pair<double, double>>;
 
 /// One block on one rank.
 struct Block {
   double kept = 0;    ///< bytes for the backward of a micro-batch
-  double input = 0;   ///< its input, all that a recomputed block keeps
+  double input = 0;   ///< the block's input, which is all that a recomputed block keeps
   double moment = 0;  ///< additional bytes beyond `kept` at the peak of its backward or, with experts, of its forward
   Shapes weights;
 };
@@ -98,7 +98,7 @@ class Counting {
     // output; before that, the second product has gathered its gradient.
     const double activation = ways * inner * tokens_ * bf16;
     const double product = inner * tokens_ * bf16 + (gathers() ? whole() : 0);
-    b.moment = std::max(activation, product) + hidden();  // and the residual's gradient
+    b.moment = std::max(activation, product) + hidden();  // plus the residual's gradient
   }
 
   void keep_experts(Block& b) const {
@@ -152,7 +152,7 @@ std::vector<Memory> megatron_memory(const Model& given, const Plan& plan, const 
                       // the last micro-batch's input gradient has not been sent yet
                       (pipelined ? counting.hidden() : 0);
 
-  /// A stage: bytes kept per micro-batch, and the peak of its backward beyond everything kept.
+  /// A stage: bytes kept per micro-batch, and the additional bytes at the peak of its backward.
   schedule::Costs costs;
   costs.stages.clear();
   std::vector<double> moments;

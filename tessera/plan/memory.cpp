@@ -130,7 +130,7 @@ Elements::Piece stage_elements(const Model& model, const Elements& elements, con
       sum.shared += model.recorded->layers[static_cast<std::size_t>(i)].parameters;
     return sum;
   }
-  // its copy of the embedding table
+  // the last stage's copy of the embedding table
   if (part.end && !part.embeddings && model.table_at_end()) sum.shared += elements.head;
   const Halves halves = halves_of(model, part);
   for (const int kind : {0, 1}) {
@@ -180,8 +180,8 @@ double device_head_bytes(const Model& model, const Plan& run, const Elements& el
   return logits + inputs + type * tokens * c + gradient + depths * kept;
 }
 
-/// Temporary bytes of the head: nn/linear_cross_entropy.cpp on the CPU; elsewhere in chunks, or, with tensor
-/// parallelism or other engines' numerics, all logits.
+/// Temporary bytes of the head. On the CPU, those of nn/linear_cross_entropy.cpp; elsewhere, one chunk of logits or,
+/// with tensor parallelism or other engines' numerics, all logits.
 double head_bytes(const Model& model, const Plan& run, const Elements& elements) {
   const double tokens = run.tokens(), c = static_cast<double>(model.hidden);
   const double words = elements.head / c;
@@ -198,7 +198,7 @@ double head_bytes(const Model& model, const Plan& run, const Elements& elements)
   return ends + 4 * chunk * words + (1 + depths) * gradient + depths * 4 * tokens * c + narrow;
 }
 
-/// Number of elements, and of trained ones.
+/// Number of elements, and number of trained elements.
 struct Sizes {
   double all = 0, trained = 0;
   void subtract(const Elements::Piece& piece, double times) {
@@ -211,7 +211,7 @@ struct Sizes {
   }
 };
 
-/// States of a rank with these elements, `tables` of them in embedding tables, and temporary buffers
+/// The states of a rank with these elements (including `tables` elements of embedding tables) and temporary buffers
 /// (layout/state_bytes.cpp, without its padding). Frozen parameters are sharded like the trained ones if parameters are
 /// sharded; otherwise each rank has them whole.
 void add_states(Memory& memory, const Plan& run, const Elements::Piece& all, double tables, Sizes root, Sizes unit) {
@@ -296,12 +296,12 @@ double stage_activations(const Model& model, const Plan& run, const layout::Stag
 /// - with bf16 products, oneDNN's own memory; with several processes, that of their groups: staging, rings, control
 ///   areas of all ranks.
 struct Reserve {
-  double bytes = 0, peers = 0;  ///< peers: the part that is in other processes' memory
+  double bytes = 0, peers = 0;  ///< peers: the part in other processes' memory
 };
 Reserve reserve_of(const Memory& memory, const Plan& run, bool experts, double blocks, double frozen) {
   double bytes = run.numerics.copies ? 25e6 : 0;
-  // oneDNN generates kernels for each number of rows of an expert, independent of the number of blocks; in fp32 for
-  // fewer numbers, and for none on processors where MKL does the products.
+  // oneDNN generates kernels for each number of rows of an expert, independent of the number of blocks. In fp32 it does
+  // so for fewer numbers of rows, and for none on processors where MKL computes the products.
   if (run.on_cpu && experts) bytes += run.numerics.copies ? 100e6 : 70e6;
   if (run.micro_batches > 1 && run.pp() == 1) bytes += blocks * run.numerics.gradient / run.shard_ranks();
   if (run.mesh.world_size() > 1) bytes += 18e6;
@@ -311,7 +311,8 @@ Reserve reserve_of(const Memory& memory, const Plan& run, bool experts, double b
   const double others = (ranks - 1) / ranks, gradients = memory[MemoryKind::gradients];
   const double peers = others * memory[buffers] +
                        (row.shard_parameters ? (ranks - 1) * memory[MemoryKind::parameters] : others * gradients);
-  // Frozen parameters were copied as well: in pieces of 25 MiB (parallel/replicas.cpp), of which a few sizes remain.
+  // Frozen parameters were copied as well: in pieces of 25 MiB (parallel/replicas.cpp), and buffers of a few of these
+  // sizes remain.
   constexpr double pieces = 64.0 * (1 << 20);
   return {bytes + peers + (row.shard_parameters ? 0 : 1.5 * gradients + 1.4 * std::min(frozen, pieces)), peers};
 }
@@ -325,7 +326,7 @@ double recorded_trained(const RecordedStep& step, const layout::StagePart& part)
   return sum;
 }
 
-/// Everything except micro-batches in flight.
+/// All memory except for micro-batches in flight.
 Memory fixed_memory(const Model& model, const Plan& run, const Elements& elements,
                     std::span<const layout::StagePart> parts, const BlockActivations kinds[2], double process_bytes) {
   Memory memory;
@@ -352,18 +353,18 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
         again = std::max(again, (run.on_cpu ? 1.5 : 1) * kinds[kind].recomputed(run) - kinds[kind].input);
     }
     if (!part.end) continue;
-    // The gradient of a table that the end also uses is kept until that of the embedding, which is computed whole in
-    // addition.
+    // If the end also uses the table, the table's gradient from the end is kept until the embedding's gradient, which
+    // is computed whole in addition.
     if (model.table_at_end() && model.head_trained())
       moment += (run.on_cpu && !row_of(run.strategy).shard_parameters ? 2 : 1) * 4 * elements.head;
     moment = std::max(moment, head_bytes(model, run, elements));
   }
   root = {std::max(0.0, root.all + all.all()), std::max(0.0, root.trained + all.trained())};
   add_states(memory, run, all, tables, root, unit);
-  if (model.recorded && all.all() > 0)  // frozen parameters have neither
+  if (model.recorded && all.all() > 0)  // frozen parameters have neither gradients nor states
     for (const MemoryKind kind : {gradients, optimizer}) memory[kind] *= std::min(1.0, trained / all.all());
-  // A step's peak is at the end of its forward (the head) or in a block's backward, after another block's activations
-  // may have been recomputed.
+  // A step's memory peaks at the end of its forward (the head) or in a block's backward, after another block's
+  // activations may have been recomputed.
   memory[head] = moment;
   memory[activations] = again;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
@@ -377,8 +378,8 @@ Memory fixed_memory(const Model& model, const Plan& run, const Elements& element
                    model.vision ? 0 : all.frozen * run.numerics.shard);
     memory[communication] += reserved.bytes;
     memory.peers = reserved.peers;
-    // Measured: image loading, and freed blocks of the tower, whose sizes differ from the decoder's, including copies
-    // of frozen parameters.
+    // Measured: image loading, and freed blocks of the tower (including copies of frozen parameters), whose sizes
+    // differ from the decoder's.
     if (model.vision) memory[communication] += 17e6 + 1.4 * tower_moment(model, run);
   }
   memory[process] = process_bytes;
@@ -411,7 +412,7 @@ void add_kept(Memory& memory, const Model& model, const Plan& run, const Element
            : 0);
 }
 
-/// Bytes that a rank keeps during its actions.
+/// Tracks the bytes that a rank keeps during its actions.
 Kept kept_in(const std::vector<schedule::TimedAction>& actions, const schedule::Costs& costs,
              const std::vector<layout::StagePart>& parts) {
   Kept kept;

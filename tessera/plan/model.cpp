@@ -53,7 +53,7 @@ double parameter_count(const Model& model) {
 
 double active_parameters(const Model& m) {
   if (m.recorded) return m.recorded->parameters();
-  // BERT's head processes only masked tokens, a few per cent: the models' own count omits it as well.
+  // BERT's head processes only masked tokens, a few per cent of all tokens; the models' own count omits it as well.
   double n = m.family == Family::bert ? 0 : static_cast<double>(m.vocabulary * m.hidden);
   for (std::int64_t i = 0; i < m.layers + m.computed_depths(); ++i) n += matrices_of_layer(m, i).all();
   // A depth uses the head again, and a map from two widths to one.
@@ -69,7 +69,7 @@ double model_flops_per_token(const Model& m, double sequence, bool half) {
   }
   const double all = 6 * active_parameters(m) + 12 * score_width(m) * seen;
   if (!m.adapters) return all;
-  // As a run counts (models/lora.h): gradients of frozen weights are not computed.
+  // Counts as a run does (models/lora.h): gradients of frozen weights are not computed.
   double adapters = 0, whole = 0;
   for (const Tensor& tensor : tensors(m)) {
     if (!tensor.trained || tensor.shape.size() != 2) continue;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// plan/: predicts memory and time of a run, and searches for the best plan. No tensors: a laptop can plan for 100,000
-/// devices.
+/// plan/: predicts memory and time of a run, and searches for the best plan. It creates no tensors, so a laptop can
+/// plan for 100,000 devices.
 ///
 ///   model.h       an architecture, and the choices of a run that affect memory and time (this header)
 ///   adapters.h    LoRA adapters, and quantized frozen weights
@@ -11,7 +11,7 @@
 ///   plan.h        the settings that affect memory and time
 ///   engine.h      the training program, by year
 ///   memory.h      bytes of every pipeline stage, by kind
-///   megatron.h    the same for Megatron-LM, which keeps other tensors
+///   megatron.h    the same for Megatron-LM, which keeps different tensors
 ///   hardware.h    devices and links
 ///   costs.h       seconds of products, passes over memory, collectives
 ///   time.h        seconds of a step
@@ -45,12 +45,12 @@ inline double real(std::int64_t n) { return static_cast<double>(n); }
 /// LoRA adapters on frozen weights (adapters.h).
 struct Adapters {
   std::int64_t rank = 0;
-  std::vector<std::string> targets;  ///< suffixes of map names, or "all-linear"; empty: the family's
+  std::vector<std::string> targets;  ///< suffixes of map names, or "all-linear"; empty: the family's default
   std::vector<std::string> whole;    ///< name suffixes of modules that are trained in full
   bool dropout = false;              ///< dropout before the adapters
-  int bits = 0;                      ///< per frozen weight of the blocks' maps, 4 or 8; 0: not quantized
+  int bits = 0;                      ///< bits per frozen weight of the blocks' maps, 4 or 8; 0: not quantized
   bool double_quant = false;         ///< 4 bits: the block scales are quantized to 8 bits
-  bool half_products = false;        ///< products with those weights are in bf16 or fp16, whatever the run's type
+  bool half_products = false;        ///< products with those weights are in bf16 or fp16, regardless of the run's type
 };
 
 struct RecordedStep;
@@ -65,7 +65,7 @@ struct Model : architectures::ModelSpec {
   bool projector_trained = true;                 ///< vision-language models: whether the projector is trained
   std::shared_ptr<const RecordedStep> recorded;  ///< a user's module (recorded.h): measurements replace formulas
 
-  /// Neither tensor nor context parallelism can cut it: the cuts are unknown, or it is a vision-language model.
+  /// Neither tensor nor context parallelism can cut the model: the cuts are unknown, or it is a vision-language model.
   bool has_no_cuts() const { return recorded || vision; }
   /// The weights of the blocks' maps are trained.
   bool maps_trained() const { return trained && !adapters; }
@@ -73,7 +73,7 @@ struct Model : architectures::ModelSpec {
   bool head_trained() const;
   bool table_trained() const;  ///< the embedding table is trained
   std::int64_t computed_depths() const { return predicts ? depths : 0; }
-  /// The end of the model uses the embedding table, too, as its head or for its depths.
+  /// The end of the model also uses the embedding table, as its head or for its depths.
   bool table_at_end() const { return tied || computed_depths() > 0; }
 };
 
@@ -83,7 +83,8 @@ Model read_model(const Value& config);
 /// All parameters, including adapters, a tied head once, in the order of the modules.
 std::vector<Tensor> tensors(const Model& model);
 
-/// Elements in total, and those that one token uses (of experts only top_k, of the embeddings only a tied head).
+/// Elements in total, and elements that one token uses (only top_k of the experts, and the embeddings only as a tied
+/// head).
 double parameter_count(const Model& model);
 double active_parameters(const Model& model);
 
@@ -92,8 +93,8 @@ double depth_end_elements(const Model& model);
 
 /// The model's FLOP for one token of a sequence of `sequence` tokens, forward and backward: 6 per matrix element that
 /// the token uses, and 12 per element of q and visible token (Kaplan et al. 2020; PaLM, Chowdhery et al. 2022, appendix
-/// B). No recomputation. Causal attention counts in full, as is usual for MFU; `half` counts what is computed. With
-/// adapters: 4 per element of a frozen matrix, and 6 per element of the adapters.
+/// B). Recomputation is not included. Causal attention counts in full, as is usual for MFU; `half` counts only the
+/// visible half. With adapters: 4 per element of a frozen matrix, and 6 per element of the adapters.
 double model_flops_per_token(const Model& model, double sequence, bool half = false);
 
 }  // namespace tessera::plan

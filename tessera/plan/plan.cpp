@@ -63,8 +63,8 @@ Numerics engine_numerics(const Engine& engine) {
 int Plan::shard_ranks() const { return row_of(strategy).shard_optimizer ? mesh.size(Axis::dp_shard) * cp() : 1; }
 
 int Plan::expert_shard_ranks() const {
-  // Along dp_shard x cp, the ranks of one ep group have different experts; the remaining factor is replicas, over which
-  // states can be sharded.
+  // Along dp_shard x cp, the ranks of one ep group have different experts; the remaining factor is the number of
+  // replicas, over which states can be sharded.
   return row_of(strategy).shard_optimizer ? std::max(1, mesh.size(Axis::dp_shard) * cp() / mesh.ep) : 1;
 }
 
@@ -93,7 +93,7 @@ void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as
   }
   // Layers of a user's module may be unequal: they are distributed by cost, as PipelineCut::by_measured() does.
   const auto cost = [](const RecordedLayer& layer) {
-    constexpr double flop_of_byte = 10;  // roughly the FLOP a processor does per byte from memory
+    constexpr double flop_of_byte = 10;  // roughly the FLOP that a processor computes per byte from memory
     return layer.forward.flop + layer.backward.flop +
            flop_of_byte * (layer.forward.pass_bytes + layer.backward.pass_bytes);
   };
@@ -104,7 +104,7 @@ void cut_plan(const Model& model, Plan& run, double embeddings_as, double end_as
 
 namespace {
 
-/// The divisor of `whole` nearest to `wanted`.
+/// Returns the divisor of `whole` nearest to `wanted`.
 std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
   std::int64_t best = 1;
   for (std::int64_t d = 1; d <= whole && d <= 1 << 20; ++d)
@@ -118,7 +118,7 @@ std::string plan_problem(const Model& m, const Plan& run) {
   if (m.recorded)
     for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"ep", run.mesh.ep}})
       if (size > 1)
-        return concat(axis, " ", size, ": of ", m.name, " only a recorded step is known, not what ", axis,
+        return concat(axis, " ", size, ": for ", m.name, " only a recorded step is known, not what ", axis,
                       " would cut; the nearest is ", axis, " 1 (use a config.json of a known family for others)");
   if (m.vision)
     for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"pp", run.pp()}})

@@ -23,10 +23,10 @@ enum class Precision : unsigned char {
 };
 const WordTable& words_of(Precision);
 
-/// Bytes per element of each kind. The defaults are those of fp32.
+/// Bytes per element of each kind of data. The defaults are for fp32.
 struct Numerics {
   double shard = 4;     ///< a stored parameter
-  double whole = 4;     ///< a gathered parameter, or one as read by products
+  double whole = 4;     ///< a gathered parameter, or a parameter as read by products
   double gradient = 4;  ///< a stored gradient
   double wire = 4;      ///< a gradient during reduction
   double states = 8;    ///< optimizer states per parameter: AdamW's two moments
@@ -46,8 +46,8 @@ Numerics numerics_of(Precision precision, bool on_cpu);
 /// bf16 weights and activations, fp32 gradients, fp32 master weights and moments: Megatron-LM's mixed precision (its
 /// page on the distributed optimizer: 6 + 12 / d bytes per parameter). For comparison with published runs.
 Numerics megatron_numerics();
-/// Element sizes of an engine's usual mixed precision: Megatron-LM's for it and DeepSpeed, FSDP's (fp32 shards,
-/// gathered in bf16, gradients reduced in bf16 if the engine does so) for torchtitan and fsdp2.
+/// Element sizes of an engine's usual mixed precision. Megatron-LM and DeepSpeed use Megatron-LM's; torchtitan and
+/// fsdp2 use FSDP's (fp32 shards, gathered in bf16, gradients reduced in bf16 if the engine does so).
 Numerics engine_numerics(const Engine& engine);
 
 struct Plan {
@@ -63,9 +63,9 @@ struct Plan {
   std::int64_t micro_batches = 1;  ///< per step (gradient accumulation, or micro-batches of the pipeline)
   std::int64_t recompute = 0;      ///< blocks 0, recompute, 2 recompute, ... are recomputed; 0: none, 1: all
   layout::CheckpointPart recomputed_part = layout::CheckpointPart::block;  ///< the recomputed part of each
-  std::vector<bool> recomputed_names = {};  ///< by block: whether its name is selected; empty: all are
+  std::vector<bool> recomputed_names = {};  ///< by block: whether its name is selected; empty: all blocks are
   bool scores_again = false;  ///< attention without its projections is recomputed ("selective", Korthikanti 2022)
-  bool inputs_are_offloaded = false;  ///< inputs of recomputed parts are not in memory
+  bool inputs_are_offloaded = false;  ///< inputs of recomputed parts are offloaded from memory
   bool sequence_parallel = false;     ///< norms and residuals are sharded along the sequence
   std::string schedule = "1f1b";      ///< schedule of the pipeline (layout/schedule/table.h)
   std::int64_t stages_per_rank = 1;   ///< v
@@ -83,7 +83,7 @@ struct Plan {
   int cp() const { return mesh.size(layout::Axis::cp); }
   int pp() const { return mesh.size(layout::Axis::pp); }
   int dp() const { return mesh.size(layout::Axis::dp_shard) * mesh.size(layout::Axis::dp_replicate); }
-  /// Ranks that divide the states of non-expert parameters, and of experts.
+  /// Number of ranks that divide the states of non-expert parameters, and of experts.
   int shard_ranks() const;
   int expert_shard_ranks() const;
   /// Tokens of a micro-batch on one rank, before division by tensor parallelism.

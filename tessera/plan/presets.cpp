@@ -53,7 +53,7 @@ Model find_model(const std::string& text) {
 Model model_of_numbers(const ModelNumbers& n) {
   if (n.layers < 1 || n.hidden < 1)
     throw InputError(
-        "a model by numbers needs --layers and --hidden (the rest is derived); or use --model for a known one");
+        "a model defined by numbers needs --layers and --hidden (the rest is derived); or use --model for a known one");
   architectures::Sizes p{};
   p.name = "";
   p.type = n.gpt2 ? "gpt2" : n.experts > 0 ? "mixtral" : "llama";
@@ -61,7 +61,8 @@ Model model_of_numbers(const ModelNumbers& n) {
   p.hidden = n.hidden;
   p.heads = n.heads > 0 ? n.heads : std::max<std::int64_t>(1, n.hidden / 128);
   p.key_heads = n.gpt2 ? 0 : n.key_heads > 0 ? n.key_heads : p.heads;
-  // Llama's rule (Touvron et al. 2023): 8 / 3 of the width, up to a multiple of 256; GPT-2: four times.
+  // Llama's rule (Touvron et al. 2023) is 8 / 3 of the width, rounded up to a multiple of 256; GPT-2's is 4 times the
+  // width.
   p.inner = n.expert_inner > 0 ? n.expert_inner : n.inner;
   if (p.inner == 0 && !n.gpt2) p.inner = (n.hidden * 8 / 3 + 255) / 256 * 256;
   p.vocabulary = n.vocabulary > 0 ? n.vocabulary : n.gpt2 ? 50257 : 32000;

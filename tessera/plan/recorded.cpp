@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view version_key = "tessera_recorded_step";
 constexpr std::int64_t version = 1;
 
-constexpr double most = 1e18;  // limit of each quantity of a layer: keeps all sums and products finite
+constexpr double most = 1e18;  // limit of each quantity of a layer, which keeps all sums and products finite
 
 double checked(const Value& value, const char* what) {
   const double n = value.as_real();
@@ -220,7 +220,7 @@ double recorded_scale(const RecordedStep& step, const Plan& run) { return real(r
 
 namespace {
 
-/// The product for another number of rows: `scale` times the recorded ones.
+/// Returns the product for a different number of rows: `scale` times the recorded number.
 RecordedProduct scaled(RecordedProduct p, const RecordedStep& step, double scale) {
   const double tokens = real(step.rows * step.row_tokens);
   const auto counts = [](double size, double what) { return size >= what && std::fmod(size, what) == 0; };
@@ -237,7 +237,7 @@ RecordedProduct scaled(RecordedProduct p, const RecordedStep& step, double scale
   return p;
 }
 
-/// One call. A batched product has the arithmetic of a product with as many times the rows, but each has its own
+/// One call. A batched product has the arithmetic of one product with all the rows, but each batch element has its own
 /// factors.
 double call_seconds(const Device& d, const RecordedProduct& p, double element) {
   const double seconds = product_seconds(d, p.batch * p.m, p.n, p.k, element);

@@ -26,16 +26,16 @@ struct RecordedProduct {
 };
 /// Calls of fused attention of one size.
 struct RecordedAttention {
-  double queries = 0;     ///< tokens, of all rows
+  double queries = 0;     ///< tokens of all rows
   double keys = 0;        ///< visible to each query on average: half of them if attention is causal
   double width = 0;       ///< elements of all heads
   double times = 1;       ///< number of calls
   bool backward = false;  ///< the call computes gradients
 };
 
-/// Arithmetic of a part of a step.
+/// The arithmetic of a part of a step.
 struct RecordedWork {
-  double flop = 0;          ///< FLOP of products and attention; causal attention in full, as in the usual MFU
+  double flop = 0;          ///< FLOP of products and attention; causal attention counts in full, as is usual for MFU
   double pass_bytes = 0;    ///< bytes that the other operators read and write
   std::int64_t passes = 0;  ///< number of these operators
   std::vector<RecordedProduct> products;     ///< each size once
@@ -48,11 +48,11 @@ struct RecordedWork {
 
 /// A piece of the chain, for the recorded batch.
 struct RecordedLayer {
-  std::string name;        ///< the module's, as "blocks.3"
+  std::string name;        ///< the module's name, such as "blocks.3"
   double parameters = 0;   ///< elements
   double trained = 0;      ///< elements with gradients
-  double saved_bytes = 0;  ///< distinct memory that backward needs, without parameters
-  double input_bytes = 0;  ///< size of the layer's input, all that a recomputed layer keeps
+  double saved_bytes = 0;  ///< bytes of distinct memory that backward needs, without parameters
+  double input_bytes = 0;  ///< size of the layer's input, which is all that a recomputed layer keeps
   RecordedWork forward;    ///< operators in forward
   RecordedWork backward;   ///< their gradients
 };
@@ -61,11 +61,11 @@ struct RecordedLayer {
 struct RecordedCall {
   std::string name;                              ///< "aten::addmm"
   std::int64_t layer = 0;                        ///< 0: begin; i + 1: layers[i]; layers.size() + 1: end
-  bool backward = false;                         ///< called by autograd's backward
+  bool backward = false;                         ///< whether autograd's backward made the call
   std::string type;                              ///< type of its first tensor: "Float", "BFloat16"
   std::vector<std::vector<std::int64_t>> sizes;  ///< sizes of all tensor arguments
   double flop = 0;                               ///< FLOP of a product or attention
-  double bytes = 0;                              ///< read and written by any other operator
+  double bytes = 0;                              ///< bytes read and written by any other operator
 };
 
 /// One forward and backward of one micro-batch.
@@ -88,13 +88,13 @@ struct RecordedStep {
 
 /// As JSON.
 Value recorded_value(const RecordedStep& step);
-/// The inverse. Throws InputError "file:line:column: ..." for a missing member, a number that is negative or invalid,
-/// and a file of another version.
+/// Parses that JSON. Throws InputError "file:line:column: ..." for a missing member, a number that is negative or
+/// invalid, and a file of another version.
 RecordedStep read_recorded(const Value& value);
 /// Whether a JSON file has this format.
 bool is_recorded(const Value& value);
 
-/// A model that is planned from a recorded step. `name`: for users.
+/// Returns a model that is planned from a recorded step. `name` is shown to users.
 Model model_of_recorded(RecordedStep step, std::string name);
 
 /// The ratio of `run`'s batch to the recorded one, by which activations are multiplied.
@@ -106,8 +106,9 @@ struct RecordedSeconds {
   double attention = 0;  ///< fused attention
   double passes = 0;     ///< everything else, which is memory-bound
 };
-/// Time of a part of the step on one device of the cluster, for a micro-batch of `rows` rows. `element`: bytes per
-/// element of a product. The dimension of a product that counts rows or tokens is recognized as a multiple of them.
+/// Returns the time of a part of the step on one device of the cluster, for a micro-batch of `rows` rows. `element`:
+/// bytes per element of a product. The dimension of a product that counts rows or tokens is recognized as a multiple of
+/// them.
 RecordedSeconds recorded_seconds(const RecordedStep& step, const RecordedWork& work, const Cluster& cluster,
                                  double element, std::int64_t rows);
 

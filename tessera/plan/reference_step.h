@@ -1,11 +1,11 @@
 #pragma once
 /// \file
-/// A step of a Llama as in a real run, to measure the overhead between operations. `tessera plan calibrate` times
+/// A step of a Llama, as in a real run, that measures the overhead between operations. `tessera plan calibrate` times
 /// operations one by one; a step takes longer than their sum because of autograd, allocators, the sharding engine and
 /// colder caches. The overhead depends on the machine and on the number of processes that share it, so it is measured:
-/// forward, backward, reduction and update of this model by data-parallel processes, divided by the prediction for its
-/// operations alone (Speeds::between). The model is large enough that the weights, gradients and states of all
-/// processes do not stay in caches between steps, as with any model worth planning for.
+/// the time of forward, backward, reduction and update of this model in data-parallel processes, divided by the
+/// prediction for its operations alone (Speeds::between). The model is large enough that the weights, gradients and
+/// states of all processes do not stay in caches between steps, as with any model worth planning for.
 
 #include <tessera/plan/costs.h>
 #include <tessera/plan/plan.h>

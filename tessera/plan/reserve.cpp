@@ -17,7 +17,7 @@ double unit_buffers(const Plan& run, const Elements& elements, const double coun
   const StrategyRow& row = row_of(run.strategy);
   const Numerics& n = run.numerics;
   const Elements::Piece* const kinds = elements.block;
-  // The tower's layers are units as well, without gradients.
+  // The tower's layers are units as well, but without gradients.
   double unit = elements.tower_layer, gradient = 0, units = elements.tower_layers, all = units * unit;
   bool experts = false;
   for (const int kind : {0, 1}) {
@@ -30,7 +30,7 @@ double unit_buffers(const Plan& run, const Elements& elements, const double coun
   }
   double bytes = 0;
   if (experts) {
-    // Every expert is a unit, and all experts of a block are present at once; only the root unit is large.
+    // Every expert is a unit, and all experts of a block are present at once. Only the root unit is large.
     bytes = root.all() * n.whole + root.trained() * n.wire + (row.reshard_after_forward ? unit : all) * n.whole +
             gradient * n.wire;
   } else {
@@ -120,7 +120,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
     memory[buffers] = bucket_buffers(model, run, parts);
 
   // Gradients that are kept between micro-batches, or are in the flat buffers of a reduction, are always allocated;
-  // otherwise each is created in backward, which frees activations meanwhile.
+  // otherwise each is created in backward, which frees activations at the same time.
   const double all = memory[gradients];
   const bool accumulates = run.micro_batches > 1, reduced = run.dp() * run.cp() > 1;
   const double wide = run.numerics.gradient / divide;
@@ -130,12 +130,13 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   const double before = accumulates ? all : reduced ? std::max(0.0, all - alone) : 0;
   // Whole flat buffers receive weight gradients directly from the products.
   const bool written = reduced && !row_of(run.strategy).shard_parameters;
-  // The gradient of a table that the end also uses is kept until that of the embedding.
+  // If the end also uses the table, the table's gradient from the end is kept until the embedding's gradient is
+  // computed.
   const double waits = ends && model.table_at_end() && model.head_trained() ? 4 * elements.head : 0;
   const double tokens = run.tokens() / (run.sequence_parallel ? run.tp() : 1);
   const double input = ends ? tokens * real(model.hidden) * run.numerics.residual : 0;  // the last norm's
 
-  // The update; the end of a forward; the loss.
+  // Memory at the update, at the end of a forward, and at the loss.
   double most = std::max({all, before + asked_kept.most, before + asked_kept.at_loss + head_bytes});
   const bool sees = model.vision && begins;
   if (sees) most = std::max(most, before + tower_moment(model, run));
@@ -146,7 +147,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
     const double made_again = run.recompute > 0 ? block.forward : 0;
     const double net = block.net - (written && copies > 1 ? block.matrices : 0);
     const double again = run.recompute > 0 ? block.recomputed(run) - block.input : 0;
-    // The last block's backward, and the first one's.
+    // Memory in the last block's backward, and in the first block's.
     most = std::max(most, asked_kept.at_backward - input + again + std::max(net, made_again) +
                               std::max(before, last * wide) + waits);
     const double formed = all - first * wide - elements.block[kind].trained() * wide;
@@ -156,7 +157,7 @@ void split_reserve(Memory& memory, const Model& model, const Plan& run, const El
   memory[activations] = std::min(asked_kept.most, rest);
   memory[head] = rest - memory[activations];
   // Pipeline messages: one being received, one being sent. Blocks of a ring are alive during attention, when little
-  // else is.
+  // other memory is in use.
   memory[communication] = run.pp() > 1 ? 2 * tokens * real(model.hidden) * run.numerics.residual : 0;
   memory[reserve] = std::max(0.0, resident - memory.total());
   memory.peers = std::min(memory.peers, memory[reserve]);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Internal to memory.cpp: separates, for a rank on the CPU, the memory of its tensors from other resident memory.
+/// Internal to memory.cpp: for a rank on the CPU, separates the memory of its tensors from other resident memory.
 
 #include <tessera/plan/memory.h>
 
@@ -9,7 +9,7 @@
 namespace tessera::plan {
 
 /// Bytes that the tensors of all micro-batches in flight keep for backward: at the peak, when the loss is computed, and
-/// when the backward of a micro-batch begins. Without a pipeline all are equal.
+/// when the backward of a micro-batch begins. Without a pipeline, all three are equal.
 struct Kept {
   double most = 0, at_loss = 0, at_backward = 0;
 };

@@ -30,7 +30,7 @@ std::vector<int> divisors(std::int64_t n) {
   return all;
 }
 
-/// The settings of a point, small enough to store thousands of them.
+/// The settings of a point, compact enough to store thousands of them.
 struct Point {
   int tp = 1, cp = 1, pp = 1, ep = 1, shard = 1, dp = 1;
   Strategy strategy = Strategy::ddp;
@@ -104,7 +104,7 @@ struct Found {
   void add(const Found& other);
 };
 
-constexpr std::size_t most_kept = 24;  ///< points that are timed by simulation
+constexpr std::size_t most_kept = 24;  ///< number of points that are timed by simulation
 
 void Found::add(const Found& other) {
   for (const Point& point : other.fast) take(point, most_kept);
@@ -254,7 +254,7 @@ class Searcher {
     const schedule::Shape shape{p, v, static_cast<int>(point.micro_batches)};
     const double process = q_.cluster.device.process + links_bytes(point);
 
-    // Memory: the rank with the embedding and most micro-batches in flight, and the rank with the head.
+    // Memory of the rank with the embedding and the most micro-batches in flight, and of the rank with the head.
     const layout::StagePart first{
         .embeddings = true, .end = p == 1, .first_block = 0, .blocks = p == 1 ? m_.layers : most};
     const double flying = p == 1 ? 1 : static_cast<double>(row.in_flight_of(shape, 0)) / v;
@@ -301,7 +301,7 @@ class Searcher {
     return 0.4e9 * groups;
   }
 
-  /// At most two per mesh, so that the answer shows different meshes.
+  /// At most two plans per mesh, so that the answer shows different meshes.
   static constexpr std::size_t kept_of_mesh = 2;
 
  private:
@@ -368,8 +368,8 @@ Question completed(Question q) {
     if (const std::string problem = plan_problem(q.model, wanted); !problem.empty()) throw InputError(problem);
   }
   if (q.engine.name != EngineName::tessera && q.cluster.on_cpu)
-    throw InputError(
-        concat("engine ", word_of(q.engine.name), ": predictions are only for GPUs, but ", q.cluster.text, " is not"));
+    throw InputError(concat("engine ", word_of(q.engine.name), ": predictions are only for GPUs, and ", q.cluster.text,
+                            " is not a GPU"));
   for (const auto& [axis, size] : {std::pair{"tp", q.tp}, {"pp", q.pp}, {"cp", q.cp}, {"ep", q.ep}})
     if (size > 1 && !cuts_models(q.engine.name))
       throw InputError(concat(axis, " ", size, ": engine ", word_of(q.engine.name),
@@ -418,7 +418,7 @@ Answer search(const Question& asked) {
     for (const int cp : context_sizes(q))
       if (q.cluster.devices % (std::int64_t{tp} * cp) == 0) parts.emplace_back(tp, cp);
   const Searcher searcher(q);
-  // One part of the space per (tp, cp), whatever the number of threads: parts are merged in order.
+  // One part of the space per (tp, cp), regardless of the number of threads. Parts are merged in order.
   std::vector<Found> found(parts.size());
   const std::size_t threads = std::clamp<std::size_t>(static_cast<std::size_t>(std::max(1, q.threads)), 1, 64);
   const auto work = [&](std::size_t first) {
@@ -443,10 +443,10 @@ Answer search(const Question& asked) {
         q.model.recorded ? "" : concat(q.model.heads, " heads, "), q.model.layers, " blocks) and a global batch of ",
         q.global_batch, " rows: the data-parallel ranks must divide the batch; a batch of ",
         (q.global_batch + q.cluster.devices - 1) / q.cluster.devices * q.cluster.devices, " rows allows all of them",
-        q.least_rows > 1 || q.most_rows > 0
-            ? concat("; micro-batches are to have ", q.least_rows, " rows or more",
-                     q.most_rows > 0 ? concat(", at most ", q.most_rows) : "", ", a power of two that divides a rank's")
-            : ""));
+        q.least_rows > 1 || q.most_rows > 0 ? concat("; micro-batches must have ", q.least_rows, " rows or more",
+                                                     q.most_rows > 0 ? concat(", at most ", q.most_rows) : "",
+                                                     ", a power of two that divides a rank's rows")
+                                            : ""));
   std::sort(all.fast.begin(), all.fast.end(), faster);
   for (const Point& point : all.fast) {
     Candidate c = evaluate(q, plan_of(q, point));
@@ -454,7 +454,7 @@ Answer search(const Question& asked) {
   }
   std::stable_sort(answer.best.begin(), answer.best.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
-  // One plan per mesh; its other schedules and micro-batches are neighbours.
+  // One plan per mesh; plans with other schedules or micro-batches are its neighbours.
   std::vector<Candidate> different;
   for (Candidate& c : answer.best) {
     const bool known = std::any_of(different.begin(), different.end(), [&](const Candidate& other) {

@@ -51,7 +51,7 @@ Tie break_tie(const Model& model, std::vector<Candidate>& best, double tolerance
   };
   const auto first = std::min_element(best.begin(), end, fewest);
   const double messages = messages_of_step(model, first->plan);
-  // The value of the next candidate: its messages, otherwise its memory.
+  // The value by which the next candidate is compared: its messages, otherwise its memory.
   const Candidate* next = nullptr;
   for (auto c = best.begin(); c != end; ++c)
     if (c != first && (next == nullptr || fewest(*c, *next))) next = &*c;

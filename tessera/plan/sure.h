@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Accuracy of a prediction, and the choice among plans that it cannot distinguish.
+/// Determines the accuracy of a prediction, and chooses among plans that it cannot distinguish.
 
 #include <tessera/plan/search.h>
 
@@ -11,22 +11,22 @@ namespace tessera::plan {
 
 /// Relative error of predicted times compared with measured ones, and its source.
 struct Sureness {
-  double median = 0;   ///< half of the runs are within this error
-  double most = 0;     ///< nine of ten are within this error
+  double median = 0;   ///< half of the runs have at most this error
+  double most = 0;     ///< nine of ten have at most this error
   double equal = 0;    ///< plans whose times differ by less count as equal
-  std::string source;  ///< the runs that the numbers come from, for users
+  std::string source;  ///< description of the runs behind these numbers, for users
 };
-/// Three cases: this machine's own calibration; devices for which published runs were compared
-/// (bench/plan_published.py); others, known only from their data sheet.
+/// There are three cases: this machine's own calibration; devices for which published runs were compared
+/// (bench/plan_published.py); and other devices, known only from their data sheets.
 Sureness sureness(const Cluster& cluster, const Engine& engine = {});
 
-/// Messages per rank and step: collectives of tensor, context and expert parallelism by block and micro-batch, forward
-/// and backward, those of a pipeline, and those of data parallelism by unit.
+/// Messages per rank and step: collectives of tensor, context and expert parallelism for each block and micro-batch,
+/// forward and backward; messages of a pipeline; and collectives of data parallelism for each unit.
 double messages_of_step(const Model& model, const Plan& plan);
 
 /// Among the candidates that are slower than the fastest by less than `tolerance`, moves the one with the fewest
-/// messages to the front, and of several the one that leaves the most memory; the others keep their order. `best` is
-/// sorted by time. Returns the number of equal ones, and the reason of the choice in words; empty: only one is fastest.
+/// messages to the front (on ties, the one that leaves the most memory); the others keep their order. `best` is sorted
+/// by time. Returns the number of equal candidates, and the reason for the choice in words; empty: only one is fastest.
 struct Tie {
   std::size_t equal = 1;
   std::string reason;

@@ -44,8 +44,8 @@ double product_element(const Plan& run) { return run.numerics.product; }
 struct Product {
   double tokens, out, in;
   double times = 1;      ///< number of such products
-  bool mlp = true;       ///< part of the MLP, or of experts and their router; otherwise of attention
-  bool grouped = false;  ///< one of many at the same time, with its own rows
+  bool mlp = true;       ///< part of the MLP, or of experts and their router; otherwise part of attention
+  bool grouped = false;  ///< one of many products computed at the same time, each with its own rows
 };
 std::vector<Product> products_of(const Model& m, const Plan& run, bool sparse) {
   const double t = run.tp(), c = real(m.hidden), tokens = run.tokens();
@@ -118,7 +118,8 @@ double biased_columns(const Model& m, double t, bool sparse) {
   return columns;
 }
 
-/// Norms, rotation, activations and sums, one by one, since the cost per byte depends on how much data shares a cache.
+/// Norms, rotation, activations and sums are added one by one, because the cost per byte depends on how much data
+/// shares a cache.
 void add_measured_passes(BlockTime& block, const Model& m, const Plan& run, const Speeds& speeds, bool sparse) {
   const double t = run.tp(), tokens = run.tokens(), part = run.sequence_parallel ? tokens / t : tokens;
   const Numerics& n = run.numerics;
@@ -288,7 +289,7 @@ StepTime recomputed_time(const Plan& run, const BlockTime& block, double attenti
   return halves_time(block.forward, block.mlp_share, attentions, mlps);
 }
 
-/// Tokens visible to a query on average, with a layer's window, as computed (half for causal attention).
+/// Average number of tokens visible to a query, with a layer's window, as computed (half for causal attention).
 double seen_tokens(const Model& m, const Plan& run, std::int64_t layer) {
   const double window = real(m.window(layer));
   const double s = real(run.sequence), reach = window > 0 ? std::min(window, s) : s;
@@ -336,7 +337,7 @@ void add_ends(StageTime& stage, const Model& m, const Plan& run, const Elements&
     stage.backward[TimeKind::passes] += heads * pass_seconds(d, tokens * words * run.numerics.logits);
   }
   if (depths == 0) return;
-  // Parts of a depth besides its block and head: rows of the table, three norms, a map from two widths to one.
+  // Adds a depth's parts besides its block and head: rows of the table, three norms, a map from two widths to one.
   stage.forward[TimeKind::products] += depths * product_seconds(d, tokens, c, 2 * c, element);
   stage.backward[TimeKind::products] += depths * product_backward_seconds(d, tokens, c, 2 * c, element);
   const double bytes = (2 + 3 * 2 + 4) * tokens * c * run.numerics.residual,
@@ -460,9 +461,9 @@ PipelineTimes pipeline_of(const schedule::Costs& costs, const Plan& run) {
   return times;
 }
 
-/// Processes that share cores: the step takes the larger of the total work of all processes and of the step with one
-/// core per process; while one process waits in a bubble, another computes. `even`: the mean rank's work relative to
-/// the busiest one's.
+/// When processes share cores, the step takes the larger of the total work of all processes and the step with one core
+/// per process; while one process waits in a bubble, another computes. `even`: the mean rank's work relative to the
+/// busiest one's.
 void share_cores(StepTime& step, double crowding, double even) {
   const double apart = step.total();
   step[TimeKind::bubble] = 0;
@@ -534,7 +535,8 @@ StepTime step_time(const Model& m, const Plan& run, const Elements& elements, co
   const double world = run.mesh.world_size();
   if (world > 1) {
     const double nodes = std::max(1.0, world / cluster.per_node);
-    const double slow = 1 - std::pow(1 - run.engine.slow_nodes, nodes);  // probability that one of them is slow
+    const double slow = 1 - std::pow(1 - run.engine.slow_nodes, nodes);  // probability that at least one of them is
+                                                                         // slow
     step[TimeKind::jitter] = step.total() * (options.deviation * std::sqrt(2 * std::log(world)) + 0.1 * slow);
   }
   return step;

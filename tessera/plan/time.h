@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Seconds of one optimizer step by cause, and derived numbers: tokens/s, the share of the peak used by the model's own
-/// arithmetic (MFU), the share of wall time that makes progress (goodput).
+/// Predicts the seconds of one optimizer step by cause, and numbers derived from them: tokens/s, the share of the peak
+/// used by the model's own arithmetic (MFU), and the share of wall time that makes progress (goodput).
 ///
 /// Sources: products and passes of a block as in tessera/models; tensor parallelism: four all-reduces per block
 /// (Shoeybi et al. 2019), six with recomputation; pipelines: the schedule's action lists, timed
@@ -47,15 +47,15 @@ struct BlockTime {
   StepTime forward, backward;  ///< backward without recomputation
   double mlp_share = 0;        ///< the share of the products' time in the MLP or experts
 };
-/// The part of `block` for a stage with `attentions` attentions and `mlps` MLPs. Passes are divided in the same ratio
-/// as products.
+/// Returns the part of `block` for a stage with `attentions` attentions and `mlps` MLPs. Passes are divided in the same
+/// ratio as products.
 StepTime halves_time(const StepTime& block, double mlp_share, double attentions, double mlps);
 BlockTime block_time(const Model& model, const Plan& run, const Cluster& cluster, bool sparse, double seen);
 
-/// Options for the accuracy of a prediction.
+/// Options that determine the accuracy of a prediction.
 struct TimeOptions {
   bool simulate = true;  ///< time the pipeline's action lists; false: the schedule's formula (search)
-  /// relative standard deviation of a rank's step: the slowest of n is sqrt(2 ln n) of them late
+  /// relative standard deviation of a rank's step; the slowest of n ranks is late by sqrt(2 ln n) times this
   double deviation = 0.004;
 };
 
@@ -70,7 +70,7 @@ struct PipelineTimes {
 PipelineTimes pipeline_times(const Model& model, const Plan& run, const Elements& elements, const Cluster& cluster,
                              const TimeOptions& options = {});
 
-/// Tokens visible to a query on average over the layers, as computed (half for causal attention).
+/// Number of tokens visible to a query, averaged over the layers, as computed (half for causal attention).
 double mean_seen_tokens(const Model& model, const Plan& run);
 /// Seconds of the embedding, and of the head with the loss, for one micro-batch, forward and backward.
 double embedding_seconds(const Model& model, const Plan& run, const Cluster& cluster);
@@ -87,8 +87,8 @@ double optimizer_seconds(const Plan& run, const Elements::Piece& all, const Clus
 double model_flops_utilization(const Model& model, const Plan& run, const Cluster& cluster, double step_seconds,
                                bool half = false);
 
-/// Checkpoints and failures: the best interval between checkpoints that take `write_seconds` each, and the resulting
-/// share of wall time spent training (Daly 2006: interval sqrt(2 x write x mean time between failures)).
+/// Accounts for checkpoints and failures: the best interval between checkpoints that take `write_seconds` each, and the
+/// resulting share of wall time spent training (Daly 2006: interval sqrt(2 x write x mean time between failures)).
 struct Goodput {
   double share = 1, interval_seconds = 0, failures_per_day = 0;
 };

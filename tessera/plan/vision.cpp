@@ -9,7 +9,7 @@ namespace {
 double tower_rows(const Vision& v, const Plan& run) { return images_of(v, run) * real(1 + v.patches()); }
 
 /// A step's micro-batches are read before the first is computed, so on the CPU all their pixels are in memory; a device
-/// gets them one by one.
+/// receives them one by one.
 double pixel_bytes(const Vision& v, const Plan& run) {
   return (run.on_cpu ? real(run.micro_batches) : 1) * images_of(v, run) * 3 * real(v.side * v.side) * 4;
 }

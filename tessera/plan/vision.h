@@ -1,16 +1,16 @@
 #pragma once
 /// \file
 /// Costs of a vision tower and a projector before the decoder (models/vision/llava.h). The tower is frozen: its forward
-/// keeps nothing, but needs temporary memory, before the decoder keeps anything. The number of images per row is
-/// unknown before the data are read: one per row is assumed.
+/// keeps nothing for backward, but needs temporary memory before the decoder keeps anything. The number of images per
+/// row is unknown before the data are read: one per row is assumed.
 
 #include <tessera/plan/plan.h>
 #include <tessera/plan/time.h>
 
 namespace tessera::plan {
 
-/// Images of a micro-batch: one per row, if the row has room for its tokens; at least one, the black image that a batch
-/// without images gets.
+/// Number of images of a micro-batch: one per row if the row has room for its tokens, but at least one, because a batch
+/// without images gets a black image.
 double images_of(const Vision& vision, const Plan& run);
 
 /// Elements of one layer of the tower, which is a unit if a strategy shards parameters.

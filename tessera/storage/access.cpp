@@ -19,8 +19,8 @@ std::optional<std::string> said_by(const Variable& variable, std::initializer_li
   return std::nullopt;
 }
 
-/// One section of a file of "key = value" lines below "[section]". Error messages omit the line's text: it may contain
-/// a secret.
+/// One section of a file with "key = value" lines below "[section]". Error messages omit the line's text: it may
+/// contain a secret.
 Section section_of(const std::string& path, const std::string& name) {
   Section values;
   if (!path_exists(path)) return values;
@@ -37,7 +37,8 @@ Section section_of(const std::string& path, const std::string& name) {
     }
     const std::size_t equals = line.find('=');
     if (equals == std::string::npos) throw InputError(concat(path, ":", number, ": expected KEY = VALUE"));
-    // An indented line belongs to a nested setting of the key above it (s3 = ...); none of those are used here.
+    // An indented line belongs to a nested setting of the key above it (s3 = ...); none of these settings are used
+    // here.
     if (inside && raw[0] != ' ' && raw[0] != '\t') values[trim(line.substr(0, equals))] = trim(line.substr(equals + 1));
   }
   return values;

@@ -6,21 +6,22 @@
 /// and every byte of a checkpoint is compared with its writer's CRC-32C. The protocol itself (HTTP, TLS, signatures) is
 /// left to libcurl, in the plug-in libtessera_s3.so (http.h).
 ///
-/// This header: the store's address and the credentials, from the variables and files that Amazon's own tools read.
+/// This header: the store's address and the credentials, from the same variables and files that Amazon's own tools
+/// read.
 
 #include <functional>
 #include <string>
 
 namespace tessera::storage {
 
-/// How to reach a store. The secret never appears in a message.
+/// The address of a store and the credentials for it. The secret never appears in a message.
 struct Access {
   std::string endpoint;  ///< "https://s3.eu-west-1.amazonaws.com", without a trailing '/'
   std::string region = "us-east-1";
   /// Put the bucket in the path instead of the host name: for custom endpoints and buckets with '.'.
   bool path_style = false;
   std::string key_id, secret, token;  ///< token: empty unless credentials are temporary
-  int attempts = 8;                   ///< attempts per request if it fails for a transient reason
+  int attempts = 8;                   ///< attempts per request that fails for a transient reason
   double first_pause = 0.25;          ///< seconds before the second attempt; doubles up to 20 s
 };
 
@@ -33,7 +34,7 @@ using Variable = std::function<const char*(const char* name)>;
 /// the files. Throws InputError for missing credentials (with the places searched), an endpoint that is not an http(s)
 /// URL, and a malformed file.
 Access read_access(const Variable& variable);
-/// The same from this process's environment.
+/// The same, with this process's environment.
 Access read_access();
 
 }  // namespace tessera::storage

@@ -26,7 +26,7 @@ constexpr std::array<Advice, 9> advice{{
     {"EntityTooLarge", "the store does not accept objects of this size"},
 }};
 
-/// Error codes that may go away on a retry.
+/// Error codes of problems that may disappear on a retry.
 constexpr std::array<std::string_view, 8> passing_codes = {"InternalError",  "SlowDown",
                                                            "RequestTimeout", "ServiceUnavailable",
                                                            "BadDigest",      "XAmzContentChecksumMismatch",

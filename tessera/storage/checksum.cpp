@@ -15,7 +15,7 @@ std::uint32_t crc_between(const format::Digest& digest, std::uint64_t begin, std
   const std::uint64_t chunk = digest.chunk_bytes;
   TESSERA_CHECK(begin <= end && end <= digest.size && begin % chunk == 0 && (end % chunk == 0 || end == digest.size),
                 "bytes ", begin, " to ", end, " do not align with chunks of ", chunk);
-  std::uint32_t crc = 0;  // CRC of no bytes
+  std::uint32_t crc = 0;  // CRC of an empty text
   for (std::uint64_t at = begin; at < end; at += chunk)
     crc = format::crc32c_joined(crc, digest.chunks.at(at / chunk), std::min(chunk, end - at));
   return crc;

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Checksums of parts of a file, combined from those of its chunks without reading the file; reading a part of a file.
+/// Computes checksums of parts of a file from the checksums of its chunks, without reading the file, and reads parts of
+/// a file.
 
 #include <tessera/format/manifest/crc32c.h>
 

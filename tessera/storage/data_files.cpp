@@ -132,7 +132,8 @@ class DataFile {
     }
   }
 
-  /// Compares the file with the size and checksum that the store has for the object; skips the checksum if it has none.
+  /// Compares the file with the size and checksum that the store has for the object; skips the checksum if the store
+  /// has none.
   void verify(const std::string& growing, const ObjectFacts& facts) const {
     const MappedFile file(growing);
     const char* wrong = nullptr;
@@ -178,7 +179,7 @@ std::string fetch_place(const ObjectStore& store, const std::string& text, const
   for (const ObjectFacts& object : set.objects) {
     const std::string path = path_join(growing, object.key.substr(set.base.size()));
     make_folders(std::filesystem::path(path).parent_path().string());
-    if (path_exists(path))  // completed by an interrupted fetch; named only after verification
+    if (path_exists(path))  // completed by an interrupted fetch; a file gets this name only after verification
       arrived(object.size);
     else
       DataFile(store, {url.bucket, object.key}, path, options, arrived).fetch();

@@ -22,7 +22,7 @@
 namespace tessera::storage {
 namespace {
 
-constexpr int most_reads = 3;  // attempts per piece while it arrives with a wrong checksum
+constexpr int most_reads = 3;  // attempts per piece that arrives with a wrong checksum
 
 /// Adjacent chunks of one file, requested together.
 struct Piece {
@@ -196,7 +196,7 @@ class Growing {
 }  // namespace
 
 std::vector<StoredCheckpoint> checkpoints_at(const ObjectStore& store, const ObjectUrl& url) {
-  std::map<std::string, StoredCheckpoint> found;  // by its part of the key; "" is url itself
+  std::map<std::string, StoredCheckpoint> found;  // keyed by the checkpoint's part of the key; "" is `url` itself
   const std::size_t skip = url.key.empty() ? 0 : url.key.size() + 1;
   for (const ObjectFacts& object : store.list(url, false).objects) {
     if (object.key.size() <= skip) continue;

@@ -28,7 +28,8 @@ FolderLock::FolderLock(const std::string& path, const std::atomic<bool>* cancell
       if (cancelled != nullptr && cancelled->load()) throw Error(path_ + ": cancelled");
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    // The previous holder may have removed the file while we waited for it; another process may then hold a new one.
+    // The previous holder may have removed the file while we were waiting for the lock; another process may then hold a
+    // lock on a new file.
     if (leads_to(path_, fd_.get())) return;
   }
 }

@@ -18,7 +18,7 @@
 
 namespace tessera::storage {
 
-/// A request. Refers to the caller's bytes.
+/// A request. It refers to the caller's bytes.
 struct HttpRequest {
   std::string method;  ///< "GET", "PUT", ...
   std::string url;     ///< complete, percent-encoded, parameters sorted by name
@@ -38,7 +38,7 @@ struct HttpAnswer {
 /// The plug-in's functions.
 struct HttpPlugin {
   /// Blocks until the response is complete, 30 s pass without a byte, or `cancelled` (may be nullptr) becomes true.
-  /// Does not follow redirects. Throws only std::bad_alloc. Any number of threads; each keeps its connection.
+  /// Does not follow redirects. Throws only std::bad_alloc. Thread-safe; each thread keeps its own connection.
   HttpAnswer (*perform)(const HttpRequest& request, const Access& access, const std::atomic<bool>* cancelled);
   std::string (*sha256)(std::span<const std::byte> bytes);  ///< 64 hexadecimal digits
   std::string (*md5)(std::span<const std::byte> bytes);     ///< 32 digits; empty where MD5 is forbidden (FIPS)

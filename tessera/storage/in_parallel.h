@@ -14,7 +14,7 @@
 namespace tessera::storage {
 
 /// Calls act(i) for every i below `count` on up to `threads` threads, in ascending order of start. If a call throws, no
-/// further call starts, and the first exception is rethrown here after all threads have ended.
+/// more calls are started, and the first exception is rethrown here after all threads have ended.
 inline void in_parallel(std::size_t count, int threads, const std::function<void(std::size_t)>& act) {
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;

@@ -47,8 +47,8 @@ std::span<const std::byte> bytes_of_text(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-/// Seconds to wait before the n-th retry: doubles from `first` up to 20 s, half of it random, so that many ranks do not
-/// retry simultaneously.
+/// Seconds to wait before the n-th retry. Doubles from `first` up to 20 s; half of the time is random, so that many
+/// ranks do not retry simultaneously.
 double pause_before(int repetition, double first, const HttpAnswer& answer) {
   thread_local std::minstd_rand random{std::random_device{}()};
   const double whole = std::min(20.0, first * static_cast<double>(1 << std::min(repetition, 10)));
@@ -69,7 +69,7 @@ struct ObjectStore::Call {
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::span<const std::byte> body = {};
   std::uint64_t most_bytes = most_xml;
-  /// The transient problem of a response with status 2xx, or "".
+  /// Returns the transient problem of a response with status 2xx, or "".
   std::function<std::string(const HttpAnswer&)> check = {};
 };
 
@@ -182,7 +182,7 @@ void ObjectStore::get_range(const ObjectUrl& object, std::uint64_t begin, std::s
   std::memcpy(into.data(), answer.body.data(), into.size());
 }
 
-/// The response to a GET of the bucket or, with `key`, of the object.
+/// Returns the response to a GET of the bucket or, with `key`, of the object.
 std::string ObjectStore::answer_text(const ObjectUrl& bucket, Parameters parameters, const std::string& key) const {
   const ObjectUrl target{bucket.bucket, key};
   return send({.object = target, .parameters = std::move(parameters)}).body;

@@ -28,10 +28,10 @@ class StorageError : public Error {
   enum class Kind : unsigned char {
     missing,    ///< no such object, bucket or upload
     refused,    ///< wrong credentials, missing permissions, or an invalid request
-    changed,    ///< the object was replaced since it was looked up
+    changed,    ///< the object was replaced after it was looked up
     damaged,    ///< its bytes differ from what was stored
-    passing,    ///< transient: every attempt failed, a later one may succeed
-    cancelled,  ///< cancelled on this side
+    passing,    ///< transient: every attempt failed, but a later one may succeed
+    cancelled,  ///< cancelled by this process
   };
   StorageError(Kind kind, const std::string& message) : Error(message), kind_(kind) {}
   Kind kind() const noexcept { return kind_; }
@@ -44,8 +44,8 @@ struct ObjectFacts {
   std::string key;
   std::uint64_t size = 0;
   std::string etag;                          ///< without quotes
-  std::optional<std::uint32_t> crc32c = {};  ///< recorded by its writer (x-amz-meta-tessera-crc32c)
-  bool etag_is_md5 = false;                  ///< uploaded in one piece and not encrypted with a key of its own
+  std::optional<std::uint32_t> crc32c = {};  ///< recorded by the object's writer (x-amz-meta-tessera-crc32c)
+  bool etag_is_md5 = false;                  ///< uploaded in one piece, without KMS or customer-key encryption
 };
 
 /// The contents of a store below a prefix.

@@ -128,8 +128,8 @@ class Push {
   }
 
   /// Returns the newest unfinished upload of this object and, in `stored`, the parts it already has: those with the
-  /// right size and checksum (or MD5, if the store reports no checksum). Older uploads are aborted: they cost money and
-  /// nobody will finish them.
+  /// right size and checksum (or MD5, if the store reports no checksum). Older uploads are aborted: they cost money,
+  /// and nobody will complete them.
   std::string resumable(const OpenCheckpoint::File& file, const ObjectUrl& object, const std::vector<Part>& parts,
                         std::vector<std::optional<StoredPart>>& stored) const {
     std::vector<std::string> uploads = store_.uploads_of(object);
@@ -160,8 +160,8 @@ class Push {
                                   " differ from those sent"));
       });
     } catch (const StorageError&) {
-      // Only after all parts have been read: otherwise the other threads would find the object gone and report that
-      // instead.
+      // The object is removed only after all parts have been read: otherwise the other threads would find it missing
+      // and report that instead.
       if (damaged) store_.erase(object);
       throw;
     }

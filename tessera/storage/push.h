@@ -15,7 +15,7 @@
 
 namespace tessera::storage {
 
-/// The open files of a checkpoint, so that removing the folder meanwhile (--save_total_limit) does no harm.
+/// The open files of a checkpoint, so that removing the folder during the upload (--save_total_limit) does no harm.
 class OpenCheckpoint {
  public:
   /// Throws InputError when the folder has no manifest or one of its files cannot be opened.
@@ -40,19 +40,19 @@ class OpenCheckpoint {
 struct TransferOptions {
   int connections = 4;
   std::uint64_t part_bytes = std::uint64_t{16} << 20;  ///< minimum part size; objects have at most 10,000 parts
-  /// Called from several threads, one at a time, with the bytes done and the total.
+  /// Called from several threads, but never concurrently, with the bytes done and the total.
   std::function<void(std::uint64_t done, std::uint64_t all)> progress = {};
 };
 
 struct PushReport {
   std::uint64_t bytes = 0;  ///< size of the whole checkpoint
-  std::uint64_t sent = 0;   ///< by this call; the rest was already there from an earlier push
+  std::uint64_t sent = 0;   ///< sent by this call; the rest was already there from an earlier push
 };
 
 /// Makes `to` a copy of the checkpoint. Returns when the store has every byte, confirmed by its response or by reading
-/// back. Objects already stored with the right size and checksum are not sent again, nor are such parts of an
-/// interrupted upload. Data is checked against the manifest before it is sent. Throws InputError when a file does not
-/// match its manifest, StorageError otherwise; the next call continues with what has been stored.
+/// back. Objects, and parts of an interrupted upload, that are already stored with the right size and checksum are not
+/// sent again. Data is checked against the manifest before it is sent. Throws InputError when a file does not match its
+/// manifest, StorageError otherwise; the next call continues with what has been stored.
 PushReport push_checkpoint(const ObjectStore& store, const OpenCheckpoint& checkpoint, const ObjectUrl& to,
                            const TransferOptions& options = {});
 

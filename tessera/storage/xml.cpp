@@ -11,7 +11,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(concat("the server's XML cannot be read: ", what)); }
 
-/// Copies an element and its descendants; `elements`: how many were copied before it.
+/// Copies an element and its descendants; `elements`: number of elements copied so far.
 XmlElement copied(const pugi::xml_node& node, int depth, int& elements) {
   constexpr int deepest = 16, most_elements = 200'000;
   if (depth > deepest) refuse(concat("elements are nested more than ", deepest, " deep"));

@@ -13,7 +13,7 @@ struct XmlElement {
   std::string text;  ///< the element's own text, entities resolved, trimmed
   std::vector<XmlElement> children;
 
-  const XmlElement* find(std::string_view child) const;    ///< the first one, or nullptr
+  const XmlElement* find(std::string_view child) const;    ///< the first child with this name, or nullptr
   std::string_view text_of(std::string_view child) const;  ///< "" when absent
 };
 

@@ -16,7 +16,7 @@ bool is_space(std::string_view text, std::size_t at, std::size_t& size) {
   return CharClasses::get().of(c.value) == CharClass::space;
 }
 
-/// The start of the blanks that end at `at`.
+/// Returns the start of the run of blanks that ends at `at`.
 std::size_t blanks_begin(std::string_view text, std::size_t at) {
   while (at > 0) {
     std::size_t before = at - 1, size;

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Added tokens (special or not): found literally in the text before it is cut into words.
+/// \file Added tokens (special or not), which are found literally in the text before it is cut into words.
 
 #include <tessera/text/normalizer.h>
 
@@ -20,15 +19,15 @@ struct AddedToken {
   bool single_word = false;  ///< matched only without a word character (\w) before or after it
   bool lstrip = false;       ///< absorbs blanks before it
   bool rstrip = false;       ///< absorbs blanks after it
-  bool normalized = false;   ///< matched in its normalized form, in normalized text, after the others
+  bool normalized = false;   ///< matched in its normalized form, in the normalized text, after all other tokens
   bool special = false;
 };
 
-/// A piece of text: plain (id < 0) or one added token.
+/// A piece of text: plain text (id < 0) or one added token.
 struct Segment {
   std::string_view text;
   std::int32_t id = -1;
-  bool at_start = false;  ///< it begins at the start of the whole text
+  bool at_start = false;  ///< whether it begins at the start of the whole text
 };
 
 /// Immutable.

@@ -30,11 +30,12 @@ constexpr const char* chatml_source =
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 constexpr std::array<const char*, 3> reasoning_names = {"reasoning_content", "thinking", "reasoning"};
-constexpr std::string_view continued_mark = "CONTINUE_FINAL_MESSAGE_TAG ";  // transformers' own; never in the result
+// the mark that transformers uses; it never appears in the result
+constexpr std::string_view continued_mark = "CONTINUE_FINAL_MESSAGE_TAG ";
 constexpr std::size_t most_messages = 100'000;
 constexpr std::array<const char*, 4> object_writers = {"tojson", "items", "dictsort", "dict"};
 
-/// Replaces a turn's content; does not occur in any conversation.
+/// Stands in for a turn's content; does not occur in any conversation.
 constexpr std::string_view stand_in = "Tessera5tands1nF0rTh1sTurn";
 
 [[noreturn]] void fail_message(std::size_t index, const std::string& why) {
@@ -278,7 +279,7 @@ std::vector<Piece> pieces_of(const std::string& text, const std::vector<jinja::S
 
 }  // namespace
 
-/// The end of a span without blanks after its last special token.
+/// The end of a span, excluding blanks after its last special token.
 std::size_t ChatTemplate::without_blanks(const std::string& whole, jinja::Span span) const {
   const std::string_view said = std::string_view(whole).substr(span.begin, span.end - span.begin);
   const std::string_view bare = jinja::strip_right(said);
@@ -288,7 +289,8 @@ std::size_t ChatTemplate::without_blanks(const std::string& whole, jinja::Span s
 }
 
 /// The size of the end marker at the start of the text that follows a turn's content: either everything that also
-/// follows it if it is the last turn, or (some templates write another marker at the very end) a special token.
+/// follows the content when the turn is the last one, or (some templates write another marker at the very end) a
+/// special token.
 std::optional<std::size_t> ChatTemplate::size_of_mark(std::string_view behind, std::string_view behind_last) const {
   if (behind.starts_with(behind_last)) return behind_last.size();
   std::size_t longest = 0;
@@ -398,7 +400,7 @@ std::vector<Piece> ChatTemplate::completion_pieces(const tessera::Value& message
 // Tokens.
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer), line_feed_(tokenizer.encode("\n")) {
-  // Text after a line feed has the same tokens as anywhere except at the start of a text.
+  // Text after a line feed has the same tokens as anywhere else, except at the start of a text.
   const std::vector<std::int32_t> alone = tokenizer.encode("x"), behind = tokenizer.encode("\nx");
   puts_blank_ = behind.size() > line_feed_.size() && std::equal(line_feed_.begin(), line_feed_.end(), behind.begin()) &&
                 !std::equal(alone.begin(), alone.end(), behind.begin() + static_cast<std::ptrdiff_t>(line_feed_.size()),

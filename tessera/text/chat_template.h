@@ -26,8 +26,8 @@ namespace tessera::text {
 
 /// Inputs of a template besides the messages.
 struct ChatOptions {
-  bool add_generation_prompt = false;         ///< end with the beginning of the assistant's answer
-  bool continue_final_message = false;        ///< end inside the last message, for the model to continue its text
+  bool add_generation_prompt = false;         ///< the text ends with the beginning of the assistant's answer
+  bool continue_final_message = false;        ///< the text ends inside the last message, for the model to continue
   tessera::Value tools = {}, documents = {};  ///< lists in the template's format (JSON schemas of functions), or null
   std::vector<std::pair<std::string, tessera::Value>> variables = {};  ///< further variables, such as enable_thinking
   std::time_t now = std::time(nullptr);                                ///< the time used by strftime_now()
@@ -41,16 +41,16 @@ class ChatTemplate {
     std::string name;  ///< name used in errors: "DIR/chat_template.jinja"
   };
   struct Tokens {
-    std::vector<std::pair<std::string, std::string>> named;  ///< "bos_token" and the like: variables of the template
+    std::vector<std::pair<std::string, std::string>> named;  ///< variables of the template, such as "bos_token"
     std::vector<std::string> special;                        ///< special tokens, treated as text in messages
   };
 
   /// for_tools: used for conversations with tools. Throws InputError naming the place in the template.
   ChatTemplate(const Source& source, const std::optional<Source>& for_tools, Tokens tokens);
 
-  /// ChatML: roles system, user and assistant. `special`: tokens besides its own markers.
+  /// ChatML, with the roles system, user and assistant. `special`: special tokens besides its own markers.
   static ChatTemplate chatml(std::vector<std::string> special = {});
-  /// Whether this is chatml(): the tokenizer's own prefix and suffix are then put around the text.
+  /// Whether this is chatml(), in which case the tokenizer's own prefix and suffix are put around the text.
   bool is_chatml() const { return is_chatml_; }
   /// Identifies everything besides the conversation that its text depends on: different templates have different
   /// identities. The identity of a template that uses the current date changes every day.
@@ -61,26 +61,26 @@ class ChatTemplate {
   /// Renders a conversation, and records the parts written by `{% generation %}` blocks. `messages`: a list of objects
   /// with "role" and any members that the template reads ("content": a text or a list of parts; "tool_calls"; ...).
   /// Null members count as missing, and the names of reasoning (reasoning_content, thinking, reasoning) are aliases, as
-  /// in transformers. Special tokens written by people are marked (parted_tokens.h) so that ChatEncoder encodes them as
-  /// text. Throws InputError naming the message, or the place in the template, for malformed input and when the
-  /// template refuses it.
+  /// in transformers. Special tokens that people wrote are marked (parted_tokens.h) so that ChatEncoder encodes them as
+  /// text. Throws InputError naming the message, or the place in the template, for malformed input and for input that
+  /// the template refuses.
   jinja::Rendered render(const tessera::Value& messages, const ChatOptions& options = {}) const;
 
   /// The same text in pieces; the assistant's messages and their end markers are scored, and adjacent pieces differ in
-  /// `scored`. A template with `{% generation %}` marks them itself. For others, the text of a turn is what is added
-  /// between rendering the messages before it, with the generation prompt, and rendering the messages up to it. Some
-  /// templates write a turn differently when others follow (Qwen3 omits its thoughts); for these the conversation is
-  /// rendered again with different content in place of the turn, which then extends from the end of the generation
-  /// prompt to the common rest of both texts (or to a special token that follows). If that is ambiguous, throws
-  /// InputError naming the message and the remedy: scores are never guessed. Blanks after the end marker, which the
-  /// model never generates, are not scored.
+  /// `scored`. A template with `{% generation %}` marks them itself. For other templates, the text of a turn is the
+  /// text added between rendering the messages before it, with the generation prompt, and rendering the messages up to
+  /// it. Some templates write a turn differently when others follow (Qwen3 omits its thoughts); for these the
+  /// conversation is rendered again with different content in place of the turn, which then extends from the end of the
+  /// generation prompt to the common rest of both texts (or to a special token that follows). If that is ambiguous,
+  /// throws InputError naming the message and the remedy: scores are never guessed. Blanks after the end marker, which
+  /// the model never generates, are not scored.
   std::vector<Piece> scored_pieces(const tessera::Value& messages, const ChatOptions& options = {}) const;
 
   /// The scored part of a completion.
   enum class Completion { assistant, whole, without_last_blanks };
   /// The same if the first `prompt` messages are a prompt and the rest completes it. The prompt, including the
-  /// template's beginning of the assistant's answer, is not scored. Of the rest, the parts scored by scored_pieces()
-  /// are scored; or all of it, as in TRL; or all except whitespace after its last special token.
+  /// template's beginning of the assistant's answer, is not scored. Of the rest, `scored` selects the parts scored by
+  /// scored_pieces(), or all of it, as in TRL, or all except whitespace after its last special token.
   std::vector<Piece> completion_pieces(const tessera::Value& messages, std::size_t prompt, Completion scored,
                                        const ChatOptions& options = {}) const;
 
@@ -90,11 +90,11 @@ class ChatTemplate {
   bool writes_objects() const;
   /// Whether a tool call's arguments given as text would be written as a JSON string instead of an object.
   bool quotes_arguments() const { return quotes_arguments_; }
-  /// A special token written by people; nullptr: none.
+  /// A special token in text written by people; nullptr: none.
   const std::string* special_token_in(const tessera::Value& value) const;
 
  private:
-  struct Given;  // the template's view of a conversation
+  struct Given;  // a conversation as the template sees it
   const jinja::Template& used(const ChatOptions& options) const;
   Given given(const tessera::Value& messages, const ChatOptions& options) const;
   std::vector<jinja::Span> spans_of_turns(const Given& given, const jinja::Rendered& whole, std::size_t first) const;

@@ -23,7 +23,7 @@ inline constexpr std::string_view chat_end = "<|im_end|>";
 /// A part of the rendered text. Pieces are encoded separately (a token never spans two pieces).
 struct Piece {
   std::string text;
-  bool scored = false;  ///< its tokens count in the loss
+  bool scored = false;  ///< whether its tokens count in the loss
 };
 
 /// Whether the tokenizer has both markers as single tokens that encode() recognises.

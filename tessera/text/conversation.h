@@ -18,7 +18,7 @@ struct Conversation {
   std::string_view version;     ///< its name
   Style style;                  ///< format of the turns
   std::string_view system;      ///< text before the first question
-  std::string_view begin, end;  ///< llama_2: before each question but the first; all: after an answer
+  std::string_view begin, end;  ///< begin: before each question except the first (llama_2 only); end: after an answer
   bool marks_images = false;    ///< puts <Image> and </Image> around each image
 };
 
@@ -28,7 +28,7 @@ struct Turn {
   std::string text;
 };
 
-/// A question with all text before the answer, which is not scored, and the answer with its end, which is scored.
+/// A question and all other text before the answer, which are not scored, and the answer with its end, which is scored.
 struct Round {
   std::string asked, answered;
 };
@@ -37,11 +37,11 @@ struct Round {
 /// InputError, listing the supported names, for unknown and unsupported ones.
 const Conversation& conversation_of(std::string_view version);
 
-/// Splits alternating turns, the user's first (a first turn of the assistant is dropped, as in LLaVA), into rounds;
-/// plain: exactly two turns, of which the question is reduced to its images, one "<image>" each. Throws InputError,
-/// naming `where`, if turns do not alternate. Returns an empty list if the conversation cannot be scored: no answer, an
-/// empty text, or a text that contains the turn separator, for which LLaVA ignores the whole conversation (its
-/// "tokenization mismatch").
+/// Splits alternating turns, the user's first (a first turn of the assistant is dropped, as in LLaVA), into rounds.
+/// plain: exactly two turns; the question is reduced to its images, one "<image>" each. Throws InputError, naming
+/// `where`, if turns do not alternate. Returns an empty list if the conversation cannot be scored: no answer, an empty
+/// text, or a text that contains the turn separator, for which LLaVA ignores the whole conversation (its "tokenization
+/// mismatch").
 std::vector<Round> rounds_of(const Conversation& conversation, std::vector<Turn> turns, const std::string& where);
 
 }  // namespace tessera::text

@@ -56,7 +56,7 @@ void add_special(std::vector<std::string>& special, const Tokenizer& tokenizer) 
     const std::string token = tokenizer.decode(std::vector<std::int32_t>{id});
     if (tokenizer.encode(token) == std::vector<std::int32_t>{id}) special.push_back(token);
   }
-  if (has_chat_tokens(tokenizer))  // even if no file marks them as special
+  if (has_chat_tokens(tokenizer))  // added even if no file marks them as special
     for (const std::string_view mark : {chat_begin, chat_end}) special.emplace_back(mark);
   std::erase_if(special, [](const std::string& token) { return trim(token).empty(); });
   std::sort(special.begin(), special.end());

@@ -38,7 +38,7 @@ std::string file_of_folder(const std::string& folder) {
                           "sentencepiece.bpe.model, vocab.txt, vocab.json with merges.txt, *.tiktoken"));
 }
 
-/// The tokenizer.json equivalent to the bytes of any of these files.
+/// The tokenizer.json that is equivalent to any of these files.
 std::string json_of(std::string bytes, const std::string& path, const std::string& config_json,
                     const std::string& config_path) {
   if (path.ends_with(".txt")) return tokenizer_json_of_vocabulary(bytes, path, config_json, config_path);
@@ -51,7 +51,7 @@ std::string json_of(std::string bytes, const std::string& path, const std::strin
                      -1);
   }
   if (!path.ends_with(".model") && !path.ends_with(".tiktoken")) return bytes;
-  // Llama 3's tokenizer.model is tiktoken's
+  // Llama 3's tokenizer.model is in tiktoken's format
   const Value tree = looks_like_tiktoken(bytes)
                          ? tokenizer_json_of_tiktoken(bytes, config(), path)
                          : tokenizer_json_of(read_sentencepiece_model(bytes, path), config(), path);

@@ -133,7 +133,7 @@ std::string_view Normalizer::apply(std::string_view text, std::string& storage, 
   static thread_local RegexScratch scratch;
   if (front_kept) *front_kept = true;
   std::string other;
-  bool owned = false;  // text is a part of storage
+  bool owned = false;  // `text` is a part of `storage`
   for (const NormalizerStep& step : steps) {
     if (front_kept && *front_kept) *front_kept = !removes_front(step, text, scratch);
     const std::string_view done =
@@ -142,7 +142,7 @@ std::string_view Normalizer::apply(std::string_view text, std::string& storage, 
       storage.swap(other);
       text = storage;
       owned = true;
-    } else {  // unchanged, or reduced to a part of it
+    } else {  // `text` is unchanged, or reduced to a part of itself
       text = done;
     }
   }

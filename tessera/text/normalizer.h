@@ -29,7 +29,7 @@ enum class PlainStep {
   byte_level  ///< bytes in the printable alphabet of bpe/byte_alphabet.h
 };
 
-/// Replaces every match of a pattern by `content`.
+/// Replaces every match of a pattern with `content`.
 struct ReplaceStep {
   std::variant<std::shared_ptr<const RegexSplitter>, std::string> pattern;  ///< std::string: literally
   std::string content;

@@ -117,7 +117,7 @@ std::vector<std::string> between_partings(std::string_view text) {
     text.remove_prefix(at);
     if (text.empty()) break;
     text.remove_prefix(parting.size());
-    if (text.starts_with(parting)) {  // doubled: the character itself
+    if (text.starts_with(parting)) {  // doubled: stands for the character itself
       parts.back() += parting;
       text.remove_prefix(parting.size());
     } else {

@@ -7,7 +7,8 @@
 namespace tessera::text {
 namespace {
 
-/// The numbers of ids to keep of two texts with at most `most` in total: the shorter one is kept whole if possible.
+/// The numbers of ids to keep of two texts so that there are at most `most` in total: the shorter text is kept whole if
+/// possible.
 std::pair<std::size_t, std::size_t> longest_first(std::size_t a, std::size_t b, std::size_t most) {
   if (a + b <= most) return {a, b};
   const bool swapped = a > b;
@@ -27,7 +28,7 @@ std::size_t special_count(const std::vector<TemplatePiece>& pieces) {
   return count;
 }
 
-/// Maximum number of text ids next to `special` tokens.
+/// Maximum number of text ids besides `special` special tokens.
 std::size_t room(std::int64_t most_ids, std::size_t special) {
   if (most_ids <= 0) return static_cast<std::size_t>(-1) / 4;
   return static_cast<std::size_t>(std::max(most_ids - static_cast<std::int64_t>(special), std::int64_t{0}));

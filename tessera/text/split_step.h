@@ -14,19 +14,19 @@
 
 namespace tessera::text {
 
-/// What happens to the matches of a pattern and the text between them (Hugging Face's SplitDelimiterBehavior).
+/// How the matches of a pattern and the text between them are treated (Hugging Face's SplitDelimiterBehavior).
 enum class SplitBehavior {
   isolated,              ///< each match and each stretch between matches is a piece
   removed,               ///< matches are dropped
   contiguous,            ///< adjacent matches form one piece
-  merged_with_previous,  ///< a match is appended to the preceding piece, unless that ends with a match
-  merged_with_next       ///< a match is prepended to the following piece, unless that is a match
+  merged_with_previous,  ///< a match is appended to the preceding piece, unless that piece ends with a match
+  merged_with_next       ///< a match is prepended to the following piece, unless that piece is a match
 };
 
 /// Matches the numbers that Digits cuts out: char::is_numeric of Rust's library.
 struct DigitsPattern {};
 
-/// A code point for which this is true is a match by itself.
+/// Whether a code point is a match by itself.
 using CodePredicate = bool (*)(std::uint32_t code_point);
 
 struct SplitStep {

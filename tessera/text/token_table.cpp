@@ -8,7 +8,8 @@
 namespace tessera::text {
 namespace {
 
-/// Ids count from 0 with few gaps. Far above any real vocabulary; limits the allocations for a small malformed file.
+/// Ids start at 0 and have few gaps. These limits are far above any real vocabulary; they bound the allocations for a
+/// small malformed file.
 std::int64_t most_ids(std::size_t tokens) {
   return std::min(std::int64_t{1} << 22, static_cast<std::int64_t>(tokens) * 16 + (1 << 16));
 }
@@ -23,8 +24,8 @@ const Value& member_or_null(const Value& object, std::string_view key) {
   return value != nullptr ? *value : null;
 }
 
-/// tokenizers' own encode() applies them; transformers' tokenizers disable both by default, which is what training
-/// needs.
+/// The encode() of `tokenizers` itself applies them; transformers' tokenizers disable both by default, which is what
+/// training needs.
 void note_what_is_not_applied(const Value& root) {
   for (const char* key : {"truncation", "padding"}) {
     if (const Value* value = root.find(key); is_set(value))
@@ -97,7 +98,8 @@ std::vector<AddedToken> TokenTable::read_added_tokens() {
   return added;
 }
 
-/// Refuses an id that Hugging Face would not give this token, or that another token has: ids would change silently.
+/// Refuses an id that Hugging Face would not give this token, or that belongs to another token: ids would change
+/// silently.
 void TokenTable::check_added_id(const std::string& content, const Value& id) const {
   const auto fail = [&](const std::string& why) {
     throw InputError(

@@ -13,7 +13,7 @@
 
 namespace tessera::text {
 
-bool is_set(const Value* value);  ///< present and not null
+bool is_set(const Value* value);  ///< whether the member is present and not null
 const Value& member_or_null(const Value& object, std::string_view key);
 
 /// Logs that `truncation` and `padding` are not applied.
@@ -24,15 +24,15 @@ const std::string& token_content(const Value& value);
 
 class TokenTable {
  public:
-  /// For the vocabulary and the added tokens of this file. Ids far beyond its number of tokens are refused, so that a
-  /// small malformed file cannot cause large allocations.
+  /// A table for the vocabulary and the added tokens of this file. Ids far beyond its number of tokens are refused, so
+  /// that a small malformed file cannot cause large allocations.
   explicit TokenTable(const Value& root);
 
   /// Adds a token of the vocabulary; `content` is the text that it decodes to. Throws InputError for an id that is out
   /// of range or taken.
   void add(const std::string& spelling, std::string content, const Value& id);
-  /// Adds the next token of a vocabulary whose ids are its positions; `at`: its place in the file. Of equal spellings
-  /// the last one keeps the spelling's id.
+  /// Adds the next token of a vocabulary whose ids are its positions; `at`: its place in the file. If a spelling occurs
+  /// several times, it gets the id of the last one.
   void add_next(const std::string& spelling, const Value& at);
   /// Reads the file's `added_tokens` (none: empty) and adds them to the table. Throws InputError if an id contradicts
   /// the vocabulary, because ids would change silently.

@@ -26,16 +26,17 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// The ids of a text. Special tokens that occur literally in the text are recognised; none are added.
+  /// The ids of a text. Special tokens that occur literally in the text are recognised, but none are added.
   virtual std::vector<std::int32_t> encode(std::string_view utf8) const = 0;
 
-  /// The bytes that the ids decode to (including special tokens, by their content). One id may be a part of a
-  /// character, so the result of a truncated sequence need not be valid UTF-8. An id without a token throws InputError
+  /// The bytes that the ids decode to (including special tokens, by their content). A single id may represent part of a
+  /// character, so the result for a truncated sequence need not be valid UTF-8. An id without a token throws InputError
   /// naming id, position and range.
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 
   /// The bytes that `ids` add to a text whose last ids are `before`. SentencePiece's tokenizers drop the blank of a
-  /// text's first token, but a continued text needs it. A character of several byte tokens arrives in pieces.
+  /// text's first token, but a continued text needs it. A character that consists of several byte tokens arrives in
+  /// pieces.
   virtual std::string decode_after(std::span<const std::int32_t> /*before*/, std::span<const std::int32_t> ids) const {
     return decode(ids);
   }
@@ -48,8 +49,8 @@ class Tokenizer {
   virtual std::optional<std::int32_t> end_of_text() const = 0;
 
   /// The end of an answer: the id of tokenizer_config.json's `eos_token` (a text, or an object with `content`), or
-  /// end_of_text() if not set. The two differ for chat models made from a base model: SmolLM2-Instruct's documents end
-  /// with <|endoftext|>, its answers with <|im_end|>. Generation stops at either.
+  /// end_of_text() if not set. The two ids differ for chat models made from a base model: SmolLM2-Instruct's documents
+  /// end with <|endoftext|>, its answers with <|im_end|>. Generation stops at either.
   virtual std::optional<std::int32_t> end_of_turn() const { return end_of_text(); }
 
   /// The ids that the post-processor puts before and after one text in Hugging Face's default call (with

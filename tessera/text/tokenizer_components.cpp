@@ -167,7 +167,7 @@ class PostProcessorReader {
 
   std::vector<TemplatePiece> read_template(const Value& value, const Value& list, std::size_t texts) const {
     std::vector<TemplatePiece> pieces;
-    std::string found;  // the texts, in order
+    std::string found;  // the texts of the template, in order
     for (const Value& item : list.items()) {
       TemplatePiece& piece = pieces.emplace_back();
       if (const Value* sequence = item.find("Sequence")) {

@@ -60,8 +60,8 @@ class Reader {
   }
 
  private:
-  /// The replacement for bytes missing from the vocabulary. As in Hugging Face, unk_token if there is one; otherwise
-  /// they are dropped, with a warning.
+  /// The replacement for bytes missing from the vocabulary. As in Hugging Face, it is unk_token if there is one;
+  /// otherwise such bytes are dropped, with a warning.
   BpeModel::Unknown read_unknown(const Value& model) const {
     const auto missing = std::count(byte_ids_.begin(), byte_ids_.end(), BpeModel::no_token);
     if (missing == 0) return {};

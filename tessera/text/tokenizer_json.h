@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// tokenizer.json of Hugging Face `tokenizers` (version "1.0"): parsing it, and writing byte-level BPE.
+/// \file Parses the tokenizer.json of Hugging Face `tokenizers` (version "1.0"), and writes it for byte-level BPE.
 
 #include <tessera/base/value.h>
 #include <tessera/text/added_tokens.h>
@@ -40,7 +39,7 @@ Value tokenizer_document(BpeDocument parts);
 void write_tokenizer_files(const std::string& folder, std::string_view tokenizer_json, std::string_view end_of_text);
 
 /// Creates a tokenizer from the text of a tokenizer.json; `path` names it in messages. Unsupported contents (components
-/// that Hugging Face's library does not have either, BPE dropout, some regular expressions) throw InputError with
+/// that Hugging Face's library does not have, BPE dropout, some regular expressions) throw InputError with
 /// file:line:column, the component and the supported ones. `truncation` and `padding` are not applied, which is logged.
 /// `config_json`: the tokenizer_config.json next to it, which save() writes again; empty: save() creates one.
 std::shared_ptr<const Tokenizer> parse_tokenizer_json(std::string text, const std::string& path,

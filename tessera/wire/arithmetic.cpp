@@ -1,7 +1,7 @@
 #include <tessera/wire/arithmetic.h>
 
+#include <tessera/base/half.h>
 #include <tessera/wire/failure.h>
-#include <tessera/wire/half.h>
 
 #include <complex>
 #include <cstring>
@@ -77,7 +77,7 @@ struct AnyTrue {
 struct OneTrue {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return (a != 0) != (b != 0); }
 };
-// Plain definition, without the special cases for infinities of std::complex's operator*.
+// The textbook formula, without the special handling of infinities in std::complex's operator*.
 template <class T>
 struct ComplexProduct {
   std::complex<T> operator()(std::complex<T> a, std::complex<T> b) const {
@@ -224,7 +224,7 @@ void scale(Dtype dtype, void* data, std::int64_t count, double factor) {
     case Dtype::complex128:
       return scale_numbers<double>(data, 2 * count, factor);
     case Dtype::float16:
-      return scale_short<from_half, to_half>(data, count, factor);
+      return scale_short<from_f16, to_f16>(data, count, factor);
     case Dtype::bfloat16:
       return scale_short<from_bf16, to_bf16>(data, count, factor);
     default:

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The dtypes and reductions of wire/, and how values are combined and scaled. Enumerators have the numbers of
+/// The dtypes and reductions of wire/, and how values are combined and scaled. The enumerators' values are those of
 /// c/tessera_c.h.
 
 #include <tessera/kernels/cpu/reduce.h>
@@ -25,7 +25,7 @@ enum class Dtype : std::int32_t {
   complex128
 };
 constexpr int dtype_count = 12;
-/// Bytes of an element.
+/// Size of an element in bytes.
 std::size_t width_of(Dtype dtype);
 const char* name_of(Dtype dtype);
 /// True for floating-point and complex types, which can be scaled and averaged.
@@ -35,8 +35,8 @@ enum class Reduction : std::int32_t { sum, product, min, max, average, band, bor
 constexpr int reduction_count = 8;
 const char* name_of(Reduction reduction);
 
-/// How arrays are combined: by kernels::reduce, or by a loop of this file if `reduce` does not support the operation.
-/// Bytes are combined as elements of type `number`: a complex sum is a sum of twice as many real numbers.
+/// How arrays are combined: by kernels::reduce, or by a loop in arithmetic.cpp if `reduce` does not support the
+/// operation. The bytes are treated as elements of type `number`: a complex sum is a sum of twice as many real numbers.
 struct Arithmetic {
   using Loop = void (*)(const void* const* inputs, int input_count, void* const* outputs, int output_count,
                         std::size_t bytes);

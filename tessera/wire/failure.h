@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// wire/: communication between processes on raw memory: transports, stores, groups and their record. Torch-free: comm/
-/// adds tensors, c/ serves other languages. This header: machine-readable reasons of a failed operation.
+/// adds tensors, c/ serves other languages. This header: machine-readable reasons why an operation failed.
 
 #include <tessera/base/error.h>
 
@@ -11,7 +11,7 @@
 
 namespace tessera::wire {
 
-/// Enumerators have the numbers of c/tessera_c.h.
+/// The enumerators' values are those of c/tessera_c.h.
 enum class Code : std::int32_t {
   ok,
   invalid,    ///< an invalid argument

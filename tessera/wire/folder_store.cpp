@@ -1,3 +1,5 @@
+#include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/wire/failure.h>
@@ -13,8 +15,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <thread>
 
@@ -87,9 +87,15 @@ class FolderStore final : public Store {
   }
 
   std::optional<std::string> find(const std::string& key) const {
-    std::ifstream file(path_of(key), std::ios::binary);
-    if (!file) return std::nullopt;
-    return std::string(std::istreambuf_iterator<char>(file), {});
+    const std::string path = path_of(key);
+    while (path_exists(path)) {
+      try {
+        return read_file(path);
+      } catch (const InputError& error) {
+        if (path_exists(path)) throw Failure(Code::store, error.what());  // otherwise deleted after the first look
+      }
+    }
+    return std::nullopt;
   }
 
   const std::string folder_;

@@ -13,7 +13,7 @@ using launch::Op;
 
 namespace {
 
-// Limit for all_reduces of a batch that are sent as one: enough to amortize the latency without doubling the memory.
+// Size limit when all_reduces of a batch are fused: enough to amortize the latency without doubling the memory.
 constexpr std::int64_t most_fused_bytes = std::int64_t{16} << 20;
 
 std::byte* bytes_at(void* data) { return static_cast<std::byte*>(data); }
@@ -33,7 +33,7 @@ std::int64_t bytes_of(const Request& request, std::int64_t elements) {
   return elements * static_cast<std::int64_t>(width_of(request.dtype));
 }
 
-// Adds `last` after the present finish function.
+// Makes the finish function call `last` at its end.
 void then(Work::Parts& parts, std::function<void()> last) {
   parts.finish = [first = std::move(parts.finish), last = std::move(last)] {
     if (first) first();
@@ -66,7 +66,7 @@ void Group::begin(Operation operation, Work::Parts& parts) {
   parts.pendings.push_back(transport_->start(std::move(operation)));
 }
 
-// `input`, `output`: the operation's, which may differ from the caller's.
+// `input`, `output`: the operation's buffers, which may differ from the caller's.
 void Group::add_operation(const Request& request, const void* input, void* output, std::shared_ptr<void> keep,
                           Work::Parts& parts) {
   Operation operation;
@@ -126,7 +126,7 @@ void Group::add(const Request& request, Work::Parts& parts) {
       if (request.prescale != 1 && !root) own_copy();
       if (request.prescale != 1) scale(request.dtype, root ? output : keep.get(), request.count, request.prescale);
       if (root) input = nullptr;
-      if (!root) output = const_cast<void*>(input);  // the other ranks send it and receive nothing
+      if (!root) output = const_cast<void*>(input);  // other ranks send their input and receive nothing
       break;
     case Op::reduce_scatter:
       if (request.prescale != 1 || input == output) own_copy();

@@ -16,7 +16,7 @@
 
 namespace tessera::wire {
 
-/// Receivers of a group's records.
+/// Receives a group's records.
 struct Journal {
   Recorder recorder;
   std::function<void(const Work&, const std::string& group)> on_end;  ///< may be empty
@@ -40,7 +40,7 @@ class Group {
 
   /// Throws Failure for an invalid argument, and if the group has failed or was closed.
   std::shared_ptr<Work> start(Request request);
-  /// Starts several requests as one work; adjacent all_reduces of the same kind are sent as one.
+  /// Starts several requests as one work; adjacent all_reduces of the same kind are fused.
   std::shared_ptr<Work> start(std::vector<Request> requests);
 
   void abort(const std::string& reason);

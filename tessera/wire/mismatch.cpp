@@ -103,7 +103,7 @@ std::optional<std::string> PairCheck::compare(Common& group) const {
   return std::nullopt;
 }
 
-// Whether this wait of one rank (mine: of this one) can end only after the other rank starts an operation.
+// Whether a rank's wait (mine: this rank's) can end only after the other rank starts an operation.
 bool PairCheck::needs_the_other(const Entry& entry, bool mine) const {
   const auto found = groups_.find(entry.group_id);
   if (found == groups_.end() || found->second.members.empty()) return false;
@@ -139,7 +139,8 @@ std::optional<std::string> PairCheck::deadlock(const Sighting& mine, const Sight
     return std::nullopt;
   }
   const Waits now{mine.blocked_in->id, theirs.blocked_in->id, theirs.pulse};
-  // A sighting of another process is slightly outdated: only if it is unchanged later did both wait at the same time.
+  // A sighting of another process is slightly outdated, so a second, unchanged one must show that both waited at the
+  // same time.
   const bool again = seen_ && seen_->mine == now.mine && seen_->theirs == now.theirs;
   if (!again) seen_ = now;
   if (!again || seen_->pulse == now.pulse) return std::nullopt;

@@ -19,18 +19,18 @@ namespace tessera::wire {
 inline constexpr const char* fewer_batches_hint =
     "If it had fewer batches: a rank without data must repeat its last batch with the loss times zero.";
 
-/// A snapshot of a rank's state. It must be taken in this order: state and blocked_in first, then the entries, so that
-/// the entries are at least as recent.
+/// A snapshot of a rank's state. Read state and blocked_in before the entries, so that the entries are at least as
+/// recent.
 struct Sighting {
   int rank = 0;  ///< in the world
   launch::RankState state = launch::RankState::none;
   std::uint64_t pulse = 0;                  ///< changes between two sightings if the rank was alive in between
   std::optional<launch::Entry> blocked_in;  ///< set if every thread that starts collectives waits for one
   std::int64_t blocked_ns = 0;              ///< duration of that wait
-  std::vector<launch::Entry> entries;       ///< those since the last sighting (repeating older ones is harmless)
+  std::vector<launch::Entry> entries;       ///< started since the last sighting; older ones do no harm
 };
 
-/// Compares this rank with another one, over all groups that contain both.
+/// Compares this rank with another rank, over all groups that contain both.
 class PairCheck {
  public:
   PairCheck(int rank, int other);
@@ -38,7 +38,7 @@ class PairCheck {
   /// `members`: global ranks in the group's order, including both ranks.
   void add_group(std::uint32_t id, std::vector<int> members);
 
-  /// Takes both sightings and returns the first mismatch, if any:
+  /// Processes both sightings and returns the first mismatch, if any:
   /// - the same sequence number of a group is a different collective (op, dtype, size, root, reduction, tag);
   /// - each waits in an operation that the other cannot join, because it waits, too (groups in a different order, a
   /// missing
@@ -46,19 +46,20 @@ class PairCheck {
   /// - one waits in a collective, the other has left the job without it.
   std::optional<std::string> update(const Sighting& mine, const Sighting& theirs);
 
-  /// True if both are known to have started collective number `sequence` of the group, and all up to it agree.
+  /// True if both are known to have started collective number `sequence` of the group, and all collectives up to it
+  /// agree.
   bool equal_through(std::uint32_t group_id, std::uint64_t sequence) const;
 
  private:
-  /// Knowledge about one rank in one group.
+  /// The known state of one rank in one group.
   struct Side {
     std::deque<launch::Entry> window;      // collectives not compared yet, ascending by sequence
     std::uint64_t next = 0;                // number of the first collective not started
-    std::uint64_t next_message = 0;        // the same for messages
-    std::uint64_t sent = 0, received = 0;  // started messages to and from the other rank
+    std::uint64_t next_message = 0;        // number of the first message not started
+    std::uint64_t sent = 0, received = 0;  // number of started messages to and from the other rank
     bool counts_messages = true;           // false once some messages were missed
-    /// The newest of them: message number -> how many of its kind had been started up to it. A rank need not wait for
-    /// its newest message: pipelines post receives ahead.
+    /// The newest messages: message number -> how many of its kind had been started up to it. The message that a rank
+    /// waits for need not be its newest: pipelines post receives ahead.
     std::map<std::uint64_t, std::uint64_t> counts;
   };
   struct Common {
@@ -66,7 +67,7 @@ class PairCheck {
     Side mine, theirs;
     std::uint64_t equal = 0;  // number of collectives known to agree
   };
-  /// Both ranks wait: identifies the pair of waits.
+  /// Identifies a pair of simultaneous waits.
   struct Waits {
     std::uint64_t mine = 0, theirs = 0, pulse = 0;
   };

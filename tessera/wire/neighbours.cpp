@@ -107,7 +107,7 @@ void Comparer::add_group(std::uint32_t id, const std::vector<int>& members) {
   const std::lock_guard lock(mutex_);
   const int next = neighbour_of(rank_, members);
   if (next != rank_) pairs_.try_emplace(next, Pair{PairCheck(rank_, next), {}});
-  // A neighbour in one group is compared in every shared group: deadlocks may involve several groups.
+  // A neighbour in one group is compared in every shared group, because deadlocks may involve several groups.
   for (auto& [other, pair] : pairs_) {
     if (std::find(members.begin(), members.end(), other) == members.end()) continue;
     pair.check.add_group(id, members);

@@ -37,18 +37,17 @@ class Comparer {
   std::vector<int> others() const;
   /// Takes this rank's new entries, then those of the visible ranks; returns the first mismatch.
   std::optional<std::string> compare(const Sighting& mine, const std::vector<Sighting>& theirs);
-  /// True if further comparison of that collective is pointless: the group has two ranks, and both records agree up to
-  /// it.
+  /// True if that collective needs no further comparison: the group has two ranks, and both records agree up to it.
   bool settled(const launch::Entry& entry) const;
 
  private:
   struct Pair {
     PairCheck check;
-    std::map<std::uint32_t, std::size_t> sizes;  // group to number of ranks
+    std::map<std::uint32_t, std::size_t> sizes;  // group ID -> number of ranks
   };
   const int rank_;
   mutable std::mutex mutex_;
-  std::map<int, Pair> pairs_;  // by the other rank
+  std::map<int, Pair> pairs_;  // key: the other rank
 };
 
 /// The member after `rank`, cyclically.

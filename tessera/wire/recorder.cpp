@@ -138,7 +138,7 @@ double Recorder::seconds_waited() const {
   return static_cast<double>(ns) * 1e-9;
 }
 
-// The groups' rows stay: collectives in flight refer to them.
+// Keeps the groups' rows, because collectives in flight refer to them.
 void Recorder::clear() {
   forget_entries(*slot_);
   for (GroupTotals& group : slot_->totals) {

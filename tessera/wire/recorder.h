@@ -34,8 +34,8 @@ struct OpTotals {
   std::int64_t wire_bytes = 0;   ///< by theory
   std::int64_t moved_bytes = 0;  ///< bytes actually moved, as reported by the backends (else wire_bytes)
   double seconds_waited = 0;     ///< time that callers spent blocked
-  /// Time from the start until wait() returned, of completed ones: 1 - waited / in flight was overlapped with
-  /// computation.
+  /// Time from the start until wait() returned, over completed collectives. The share that was overlapped with
+  /// computation is 1 - waited / in flight.
   double seconds_in_flight = 0;
 };
 
@@ -54,7 +54,7 @@ class Recorder {
 
   /// Stores the entry; fills in its id and row, and start_ns if it is 0.
   void begin(Entry& entry);
-  /// Adds time for which the caller was blocked before the end. `entry`: as completed by begin(), here and below.
+  /// Adds time for which the caller was blocked before the end. `entry`, here and below: as filled in by begin().
   void blocked(const Entry& entry, std::int64_t waited_ns);
   /// Adds blocked time and sets the status. An entry that has left the ring is counted only in the totals.
   void finish(const Entry& entry, Status status, std::int64_t waited_ns, std::int64_t in_flight_ns = 0);
@@ -65,11 +65,11 @@ class Recorder {
   std::vector<Entry> last(std::size_t count = capacity) const;
   /// One row per group and operation in use: groups by first use, then in the order of Op.
   std::vector<OpTotals> totals() const;
-  /// Sum of seconds_waited over all of them.
+  /// Sum of seconds_waited over all rows.
   double seconds_waited() const;
   /// True once a collective of this process failed.
   bool any_failed() const { return failed_.load(std::memory_order_relaxed); }
-  /// Forgets everything (a new World).
+  /// Forgets everything; used for a new World.
   void clear();
 
  private:

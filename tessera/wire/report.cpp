@@ -1,4 +1,4 @@
-// World::report(): the facts that a person needs to diagnose a job that hangs.
+// World::report(): the facts needed to diagnose a job that hangs.
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
 #include <tessera/wire/world.h>

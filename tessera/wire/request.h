@@ -19,8 +19,8 @@ struct Request {
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t count = 0;
-  /// If `uneven`: all_gather and reduce_scatter: output_counts has every rank's part; all_to_all: both have one count
-  /// per rank.
+  /// Whether parts differ in size. For all_gather and reduce_scatter, output_counts then has every rank's part; for
+  /// all_to_all, both vectors have one count per rank.
   bool uneven = false;
   std::vector<std::int64_t> input_counts, output_counts;
   int peer = -1;  ///< root, destination or source
@@ -39,7 +39,7 @@ void check(const Request& request, int rank, int size);
 /// Elements of the caller's larger buffer: the payload in the record.
 std::int64_t payload_elements(const Request& request, int size);
 
-/// Its record, without sequence number, id and times.
+/// The request's record, without sequence number, id and times.
 launch::Entry entry_of(const Request& request, const std::string& group, int size);
 
 }  // namespace tessera::wire

@@ -10,7 +10,7 @@ namespace {
 using shm::Communicator;
 using shm::WorkQueue;
 
-// How long a collective for which others poll may be pending before the group's thread runs it.
+// How long a collective that is only polled may stay pending before the group's thread runs it.
 constexpr std::chrono::milliseconds patience(20);
 
 class PendingTask final : public Pending {

@@ -19,9 +19,10 @@ using Clock = std::chrono::steady_clock;
 class Pending {
  public:
   virtual ~Pending() = default;
-  /// Blocks until it has ended (returns true), or until that time (returns false). Throws the operation's Failure.
+  /// Blocks until the operation has ended (returns true), or until `until` (returns false). Throws the operation's
+  /// Failure.
   virtual bool wait_until(Clock::time_point until) = 0;
-  /// Whether it has ended; does not wait for other ranks. Throws the operation's Failure.
+  /// Whether the operation has ended; does not wait for other ranks. Throws the operation's Failure.
   virtual bool poll() = 0;
   /// recv: the sender, once the operation has ended.
   virtual int source() const { return any_source; }
@@ -45,12 +46,12 @@ class Transport {
   virtual bool is_shared(const void* data) const { return false; }
 };
 
-/// A group as its transport needs to know it.
+/// Describes a group to its transport.
 struct Place {
   std::string name;
   int rank = 0, size = 1;
   int world_rank = 0;
-  std::vector<int> ranks;  ///< their ranks in the world, in the group's order
+  std::vector<int> ranks;  ///< the members' ranks in the world, in the group's order
   int host_ranks = 1;      ///< ranks of the world on this host
   std::chrono::milliseconds timeout{1'800'000}, connect_timeout{300'000};
   /// Exchanges one text per rank, in rank order; collective. `what` names it in errors.

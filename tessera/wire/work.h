@@ -20,22 +20,22 @@ class Work {
  public:
   struct Parts {
     std::vector<std::shared_ptr<Pending>> pendings;
-    std::vector<launch::Entry> entries;  ///< as completed by the recorder
+    std::vector<launch::Entry> entries;  ///< as filled in by the recorder
     std::function<void()> finish;        ///< called once if all have succeeded: copies results to their destination
   };
-  /// Called once when it has ended, before any waiter returns.
+  /// Called once when the work has ended, before any waiter returns.
   using Ended = std::function<void(const Work& work)>;
 
   Work(Parts parts, Ended on_end) : parts_(std::move(parts)), on_end_(std::move(on_end)) {}
 
-  /// Blocks until it has ended (returns true), or until that time (returns false). Does not throw for a failed
+  /// Blocks until the work has ended (returns true), or until `until` (returns false). Does not throw for a failed
   /// operation: see code().
   bool wait_until(Clock::time_point until);
-  /// Whether it has ended. Does not block.
+  /// Whether the work has ended. Does not block.
   bool poll();
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
-  // Once it has ended.
+  // Valid once the work has ended.
   Code code() const { return code_; }
   const std::string& error() const { return error_; }
   int source() const { return source_; }

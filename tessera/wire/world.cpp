@@ -54,7 +54,7 @@ World::World(std::shared_ptr<Store> store, WorldOptions options)
 
 World::~World() { close(); }
 
-// Exchanges texts under prefix/what/rank, in the order of `ranks`, of which this rank has index `rank`.
+// Exchanges texts under prefix/what/rank and returns them in the order of `ranks`, in which this rank has index `rank`.
 std::vector<std::string> World::exchange(const std::string& prefix, const std::string& what,
                                          const std::vector<int>& ranks, int rank, const std::string& mine) {
   const auto key_of = [&](int r) { return key(concat(prefix, "/", what, "/", r)); };
@@ -74,7 +74,7 @@ std::vector<std::string> World::exchange(const std::string& prefix, const std::s
   if (missing.empty()) return texts;
   throw Failure(Code::timeout,
                 concat("waited ", seconds(options_.connect_timeout), " for ", launch::ranks_text(missing), " of ",
-                       ranks.size(), " (", what, " of '", prefix, "'): not started, or ended."));
+                       ranks.size(), " (", what, " of '", prefix, "'): not started yet, or already exited."));
 }
 
 void World::meet() {
@@ -82,8 +82,8 @@ void World::meet() {
   if (store_->add(key(concat("joined/", me)), 1) != 1) {
     throw Failure(Code::invalid,
                   concat("rank ", me, " of '", options_.name,
-                         "' has already joined this store: two processes with one rank, or a name that was "
-                         "used already."));
+                         "' has already joined this store: two processes have the same rank, or the name "
+                         "was used before."));
   }
   const std::string host = options_.host.empty() ? shm::host_identity() : options_.host;
   const std::string name = options_.host.empty() ? hostname() : options_.host;
@@ -176,8 +176,8 @@ std::shared_ptr<Group> World::make_group(const std::vector<int>& ranks, const st
       throw Failure(Code::invalid, concat("rank ", sorted[i], " is listed twice in a group."));
   }
   if (!std::binary_search(sorted.begin(), sorted.end(), options_.rank)) {
-    throw Failure(Code::invalid,
-                  concat("rank ", options_.rank, " is not in the group that it makes: only members call it."));
+    throw Failure(Code::invalid, concat("rank ", options_.rank,
+                                        " is not a member of the group that it creates; only members may create it."));
   }
   std::string list;
   for (const int r : ranks) list += concat(list.empty() ? "" : ",", r);

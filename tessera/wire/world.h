@@ -15,10 +15,10 @@
 namespace tessera::wire {
 
 struct WorldOptions {
-  std::string name;  ///< prefix of its keys in the store
+  std::string name;  ///< prefix of the world's keys in the store
   int rank = 0, size = 1;
-  std::chrono::milliseconds timeout{1'800'000};        ///< for operations without their own
-  std::chrono::milliseconds connect_timeout{300'000};  ///< for all ranks to join
+  std::chrono::milliseconds timeout{1'800'000};        ///< default for operations
+  std::chrono::milliseconds connect_timeout{300'000};  ///< limit for all ranks to join
   bool tcp = false;                                    ///< use TCP even on one host
   bool only_shared_memory = false;                     ///< never tcp
   std::string address;                                 ///< where other hosts reach this process; empty: determined
@@ -57,7 +57,7 @@ class World {
   void remove(const std::string& key);
 
   Journal& journal() { return *journal_; }
-  /// For display: every group's unfinished operations, the last operations, totals.
+  /// A text for people: every group's unfinished operations, the last operations, totals.
   std::string report();
   /// Ends all groups.
   void close();

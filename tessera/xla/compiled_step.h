@@ -35,21 +35,21 @@ struct TrainingOptions {
   std::function<void(const std::string&)> tell = {};            ///< receives one line per slow operation; may be empty
 };
 
-/// Bytes on each device, as counted by the compiler.
+/// Memory on each device, in bytes.
 struct StepMemory {
   std::int64_t states = 0;     ///< parameters, gradients and optimizer states, by our own count
-  std::int64_t arguments = 0;  ///< arguments of the gradients' program, by the compiler's count
-  std::int64_t temporary = 0;  ///< temporaries of a running program
+  std::int64_t arguments = 0;  ///< arguments of the gradient program, by the compiler's count
+  std::int64_t temporary = 0;  ///< temporaries while the program runs, by the compiler's count
 };
 
 /// A module's training step on all devices. The module's own parameters do not change until write_back(). One thread at
 /// a time.
 class CompiledStep {
  public:
-  /// Arguments of the loss, and the identity of its dropout by place (nn/dropout.h).
+  /// Arguments of the loss, and the key and row offset of its dropout by place (nn/dropout.h).
   struct MicroBatch {
     std::vector<at::Tensor> tensors;  ///< the loss's arguments, of any sizes, on the CPU
-    std::uint64_t random_key = 0;     ///< the pass's key; overrides the keys of the places
+    std::uint64_t random_key = 0;     ///< key of the pass; overrides the keys of the places
     std::int64_t first_row = 0;       ///< added to row indices
   };
   using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& tensors)>;
@@ -109,7 +109,7 @@ struct ProgramReport {
   std::string name;         ///< "gradients", "norm", "update"
   ProgramMemory memory;     ///< on each device
   double seconds = 0;       ///< compile time
-  Collectives collectives;  ///< in one run of the program
+  Collectives collectives;  ///< number in one run of the program
 };
 /// Report on a step compiled for devices that this machine does not have.
 struct TopologyReport {
@@ -118,7 +118,7 @@ struct TopologyReport {
   std::int64_t states = 0;              ///< bytes of parameters, gradients and optimizer states on each device
   std::vector<ProgramReport> programs;  ///< a step's programs, in order
 };
-/// A topology by its name, and one device's micro-batch.
+/// The name of a topology, and the shape of one device's micro-batch.
 struct TopologyRequest {
   std::string plugin;    ///< the PJRT plug-in's file; "": from the environment
   std::string topology;  ///< "v5e:2x2"
@@ -138,9 +138,10 @@ struct XlaPlugin {
   static constexpr const char* symbol = "tessera_xla_plugin";  ///< the C function's name
   static constexpr int current_abi = 5;                        ///< this header's
   int abi = current_abi;                                       ///< the library's
-  /// Throws InputError without a plug-in or devices, and for a different number of devices.
+  /// Throws InputError without a plug-in or without a device, or if the number of devices is not the requested one.
   std::unique_ptr<Devices> (*open)(const DeviceRequest& request) = nullptr;
-  /// Compiles the step of `module` for a topology. The module's parameters need no memory, and have none afterwards.
+  /// Compiles the step of `module` for a topology. The module's parameters need no memory; if they have
+  /// any, it is released.
   /// Throws like open() and CompiledStep::accumulate().
   TopologyReport (*compile_ahead)(const TopologyRequest& request, torch::nn::Module& module,
                                   const CompiledStep::Loss& loss, const TrainingOptions& options) = nullptr;

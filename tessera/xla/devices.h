@@ -17,7 +17,7 @@
 
 namespace tessera::xla {
 
-/// Throws InputError without a plug-in or devices, and for a number of devices other than requested.
+/// Throws InputError without a plug-in or without a device, or if the number of devices is not the requested one.
 std::shared_ptr<Devices> open_devices(const DeviceRequest& request = {});
 
 }  // namespace tessera::xla

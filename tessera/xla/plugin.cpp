@@ -17,8 +17,8 @@
 namespace tessera::xla {
 namespace {
 
-/// Whether the plug-in is of XLA's CPU backend, which creates as many devices as requested. Others refuse that option,
-/// libtpu only after minutes.
+/// Whether the plug-in is XLA's CPU backend, which creates as many devices as requested. Other plug-ins refuse that
+/// option, libtpu only after minutes.
 bool makes_devices(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   return name.find("cpu") != std::string::npos;
@@ -37,7 +37,7 @@ void require_tpu(const std::string& path) {
       if (numbered && (name.starts_with("accel") || folder == std::string_view("/dev/vfio"))) return;
     }
   throw InputError(
-      "device xla: this machine has no TPU (neither /dev/accel0 nor /dev/vfio/0 is there); `tessera xla compile` needs "
+      "device xla: this machine has no TPU (neither /dev/accel0 nor /dev/vfio/0 exists); `tessera xla compile` needs "
       "none, and a PJRT plug-in of XLA's CPU backend runs here (docs/tpu.md)");
 }
 

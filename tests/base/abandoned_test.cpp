@@ -95,7 +95,7 @@ TEST(Abandoned, TemporaryFoldersGoWithTheirOwnerAtTheNextStart) {
   const std::string far = path_join(folder.path(), "tessera-tokenizer.held.00000000-1.abcdef");
   make_folders(far);
   EXPECT_TRUE(path_exists(dead.told));
-  Process next(make);  // a new process, because each looks only once
+  Process next(make);  // a new process, because each process looks only once
   EXPECT_FALSE(path_exists(dead.told));
   EXPECT_TRUE(path_exists(path_join(living.told, "tokenizer.json")));
   EXPECT_TRUE(path_exists(path_join(next.told, "tokenizer.json")));

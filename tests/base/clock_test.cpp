@@ -10,7 +10,7 @@
 
 using namespace tessera;
 
-/// A process compares times that another writes on the board with its own clock.
+/// A process compares its own clock with times that another process writes to the board.
 TEST(Clock, IsTheSameInEveryProcess) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

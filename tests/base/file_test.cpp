@@ -27,6 +27,12 @@ TEST(File, ReadingBadPathsIsTheUsersMistake) {
   EXPECT_THROW(MappedFile(path_join(folder.path(), "missing")), InputError);
 }
 
+TEST(File, AFileThatCannotBeReadToItsEndCountsAsEmpty) {
+  EXPECT_EQ(read_file_or_empty("/proc/sys/kernel/ostype"), "Linux\n");
+  EXPECT_EQ(read_file_or_empty("/proc/0/stat"), "");
+  EXPECT_EQ(read_file_or_empty("/proc/self/mem"), "");  // opens, but page 0 cannot be read: as when a process ends
+}
+
 TEST(File, MappingHoldsTheBytesAndMoves) {
   const TemporaryFolder folder;
   const std::string path = path_join(folder.path(), "m");

@@ -1,6 +1,6 @@
-// HJSON: its extensions of JSON, the locations of its values, and the texts that stay refused.
+// HJSON: its extensions of JSON, the locations of its values, and the texts that are still refused.
 
-#include <tessera/base/json_lenient.h>
+#include <tessera/base/json/json_lenient.h>
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

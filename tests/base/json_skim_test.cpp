@@ -1,7 +1,7 @@
 // Skimming JSON gives the reader's verdict without building values.
 
 #include <tessera/base/error.h>
-#include <tessera/base/json_skim.h>
+#include <tessera/base/json/json_skim.h>
 #include <tessera/base/value.h>
 
 #include <gtest/gtest.h>

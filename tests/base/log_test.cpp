@@ -8,7 +8,7 @@
 namespace tessera::log {
 namespace {
 
-/// The output on stderr, with digits replaced by '#' because of the clock.
+/// The output on stderr, with digits replaced by '#' because it contains times.
 std::string captured(void (*body)()) {
   ::testing::internal::CaptureStderr();
   body();

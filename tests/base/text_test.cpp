@@ -41,7 +41,7 @@ std::size_t edits(const std::string& a, const std::string& b) {
   return table[a.size()][b.size()];
 }
 
-// Words of three letters, so that all kinds of edits occur: the result is the first of the nearest words, if near
+// Words over three letters, so that all kinds of edits occur. The result is the first of the nearest words, if near
 // enough.
 RC_GTEST_PROP(Text, NearestIsTheNearest, ()) {
   const auto word = rc::gen::container<std::string>(rc::gen::elementOf(std::string("abc")));

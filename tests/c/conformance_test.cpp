@@ -54,10 +54,10 @@ Bytes reduced(tessera_dtype dtype, tessera_op op, int ranks, std::int64_t begin,
 Bytes room(tessera_dtype dtype, std::int64_t n) {
   return Bytes(static_cast<std::size_t>(n * tessera_dtype_size(dtype)), 0xaa);
 }
-// An average of three is inexact, in the reference, too.
+// An average of three is inexact in the reference, too.
 bool equal(tessera_dtype dtype, tessera_op op, int ranks, const Bytes& a, const Bytes& b) {
   const bool inexact = op == TESSERA_AVERAGE && (ranks & (ranks - 1)) != 0;
-  const bool signed_zeros = op == TESSERA_PRODUCT && is_complex(dtype);  // depend on the order of operands
+  const bool signed_zeros = op == TESSERA_PRODUCT && is_complex(dtype);  // results depend on the order of operands
   if (!signed_zeros && (!inexact || dtype == TESSERA_FLOAT16 || dtype == TESSERA_BFLOAT16)) return a == b;
   const auto close = [&]<class T>(T) {
     if (a.size() != b.size()) return false;
@@ -375,7 +375,7 @@ TEST_P(Conformance, ManyAtOnceAndBatches) {
     check("batch");
     me.expect(me.size == 1 || got == (me.rank + me.size - 1) % me.size, "message of a batch");
 
-    // A handle may be freed before the end: the result still arrives.
+    // A handle may be freed before the operation ends: the result still arrives.
     fill();
     for (auto& data : numbers) {
       me.ok(tessera_all_reduce(me.group, data.data(), data.data(), static_cast<std::int64_t>(data.size()),

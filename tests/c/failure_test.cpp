@@ -24,7 +24,7 @@ class Failures : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::Values("shm", "tcp"), [](const auto& info) { return info.param; });
 
-// Factor for slow CI machines (sanitizers, other jobs) on the promised times.
+// Factor by which the promised times grow on slow CI machines (sanitizers, other jobs).
 constexpr double patience = 2;
 
 TEST_P(Failures, AKilledRankIsNamed) {
@@ -268,7 +268,8 @@ TEST(Meeting, MissingRanksAreNamed) {
   options.connect_timeout_ms = 300;
   tessera_world world = 7;
   EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 1, 4, "few", &options, &world), TESSERA_TIMEOUT);
-  EXPECT_STREQ(tessera_last_error(), "waited 0.3 s for ranks 0, 2, 3 of 4 (address of 'meet'): not started, or ended.");
+  EXPECT_STREQ(tessera_last_error(),
+               "waited 0.3 s for ranks 0, 2, 3 of 4 (address of 'meet'): not started yet, or already exited.");
   EXPECT_EQ(world, 7u);
 }
 
@@ -278,8 +279,8 @@ TEST(Meeting, ARankComesOnce) {
   EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 0, 1, "once", nullptr, &world), TESSERA_OK);
   EXPECT_EQ(tessera_init_folder(folder.path().c_str(), 0, 1, "once", nullptr, &world), TESSERA_INVALID);
   EXPECT_STREQ(tessera_last_error(),
-               "rank 0 of 'once' has already joined this store: two processes with one rank, or a name that was used "
-               "already.");
+               "rank 0 of 'once' has already joined this store: two processes have the same rank, or the name was used "
+               "before.");
   EXPECT_EQ(tessera_shutdown(world), TESSERA_OK);
 }
 

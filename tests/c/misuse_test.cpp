@@ -148,7 +148,7 @@ TEST_F(Misuse, Worlds) {
   options.local_size = 2;
   options.local_rank = 7;
   expect(tessera_init_folder("/tmp", 0, 1, "a", &options, &other), TESSERA_INVALID,
-         "options: local_rank 7 does not exist among 2 ranks of a host.");
+         "options: local_rank 7 is out of range for local_size 2.");
   options = options_of("shm");
   options.join_store = 9;
   expect(tessera_init_folder("/tmp", 0, 1, "a", &options, &other), TESSERA_INVALID,

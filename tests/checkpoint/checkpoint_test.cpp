@@ -145,7 +145,7 @@ TEST_F(CheckpointTest, PruningKeepsTheNewestCompleteOnes) {
   save(2);
   save(3, 2);
   EXPECT_EQ(names(), (std::vector<std::string>{"checkpoint-2", "checkpoint-3"}));
-  // A later, damaged checkpoint does not count, and the one just saved stays although its step is smaller.
+  // A later but damaged checkpoint does not count, and the checkpoint just saved is kept although its step is smaller.
   save(50);
   remove_tree(path_join(out(), "checkpoint-50/model.safetensors"));
   make_folders(path_join(out(), "checkpoint-7"));  // not ours: no manifest
@@ -197,7 +197,7 @@ TEST_F(CheckpointTest, AKilledRunLeavesAValidNewestCheckpoint) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      for (char step = 1;; ++step) {  // step % 4, so that existing folders are replaced, too
+      for (char step = 1;; ++step) {  // step % 4, so that existing folders are also replaced
         save(1 + step % 4, 2);
         const char saved = 1;
         if (::write(ends[1], &saved, 1) != 1) ::_exit(1);

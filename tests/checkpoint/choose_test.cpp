@@ -85,7 +85,7 @@ TEST_F(Choose, ADamagedOneIsSetAsideWhateverFileItIs) {
       EXPECT_EQ(list_folder(out()), (std::vector<std::string>{"checkpoint-1", "checkpoint-2.damaged"}));
     }
   }
-  // It is no longer a checkpoint, and pruning leaves it alone.
+  // The folder is not a checkpoint any more, so pruning does not touch it.
   EXPECT_EQ(step_folders(out()).size(), 1u);
   save(3);
   prune_step_folders(out(), 3, 1);

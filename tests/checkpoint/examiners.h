@@ -20,7 +20,7 @@
 
 namespace tessera::checkpoint {
 
-/// Ranks in threads that exchange texts.
+/// Threads that act as ranks and exchange texts.
 class Threads {
  public:
   explicit Threads(int size) : texts_(static_cast<std::size_t>(size)), barrier_(size) {}

@@ -1,5 +1,5 @@
-// Files that no save has written are never removed with a checkpoint, whether old ones are pruned or one is replaced,
-// renamed or cleaned up.
+// Files that no save has written are never removed with a checkpoint, whether old checkpoints are pruned or one is
+// replaced, renamed or cleaned up.
 
 #include <gtest/gtest.h>
 

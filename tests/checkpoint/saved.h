@@ -20,7 +20,7 @@
 
 namespace tessera::checkpoint {
 
-/// Writes through checkpoint-STEP.tmp.PID and returns checkpoint-STEP. `optimizer`: none for a model only.
+/// Writes through checkpoint-STEP.tmp.PID and returns checkpoint-STEP. `optimizer`: unused if state.model_only.
 inline std::string save_step_folder(const std::string& output_dir, const RunState& state, const NamedTensors& optimizer,
                                     std::int64_t keep,
                                     const std::function<WrittenFiles(const std::string& folder)>& write_model) {

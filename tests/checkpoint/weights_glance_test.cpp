@@ -49,7 +49,7 @@ TEST_F(WeightsGlance, SeesBeginningEndAndWhatIsWideOfALargeFile) {
     write("model.safetensors", other);
     EXPECT_NE(glance(), before) << at;
   }
-  for (std::size_t at = 0; at + 50'000 < weights.size(); at += 400'000) {  // one tensor of many
+  for (std::size_t at = 0; at + 50'000 < weights.size(); at += 400'000) {  // one of many tensors
     std::string other = weights;
     other.replace(at, 50'000, 50'000, 'x');
     write("model.safetensors", other);

@@ -34,7 +34,7 @@ TEST(EmptyGroup, says_so_instead_of_crashing) {
   work.wait();
 }
 
-// A transport that fails in wait(), or already at the start.
+// A transport that fails in wait() or when an operation starts.
 class Failing final : public Backend {
  public:
   explicit Failing(bool at_start) : Backend("pair", "failing", 0, 2, c10::kCPU), at_start_(at_start) {}

@@ -105,7 +105,7 @@ TEST(Recorder, threads_lose_nothing) {
   for (const Entry& entry : entries) EXPECT_EQ(entry.status, Status::done);
 }
 
-// Cost of permanent recording: less than one copy of a bucket of gradients, which a collective makes several times.
+// Permanent recording costs less than one copy of a gradient bucket; a collective makes several such copies.
 TEST(Recorder, costs_less_than_a_copy_of_a_bucket) {
   using tessera::testing::seconds_on;
   Recorder recorder;

@@ -1,4 +1,4 @@
-// Ranks as threads over an in-memory store: joining, missing ranks, other builds, leaving.
+// Ranks as threads over an in-memory store: joining, missing ranks, different builds, leaving.
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 #include <tests/error_of.h>
@@ -86,7 +86,7 @@ TEST(Rendezvous, another_build_is_refused_by_all) {
   const auto results =
       join(3, {}, [](int rank) { return rank == 2 ? "tessera 9.9" : build_text(); }, milliseconds(600'000));
   for (const auto& text : results) {
-    EXPECT_NE(text.find("rank 2 runs another build"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 2 runs a different build"), std::string::npos) << text;
     EXPECT_NE(text.find("tessera 9.9"), std::string::npos) << text;
     EXPECT_EQ(text.find("exit code 2: "), 0U) << text;  // a restart would fail in the same way
   }
@@ -128,7 +128,7 @@ TEST(Leave, rank_0_goes_last_and_names_who_did_not_come) {
 }
 
 TEST(Store, a_port_in_use_is_an_input_error_that_names_it) {
-  // A foreign listening socket, on a port chosen by the kernel.
+  // Another program's listening socket, on a port chosen by the kernel.
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;

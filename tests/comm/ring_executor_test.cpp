@@ -230,7 +230,7 @@ void check(Case c) {
       }
     }
   }
-  // A reduce-scatter moves (R-1)/R of the input, unlike an all-reduce of a copy.
+  // A reduce-scatter moves (R-1)/R of the input, less than an all-reduce of a copy would.
   if (c.job.algorithm == Algorithm::direct && !all_reduce) {
     const std::int64_t part = n * static_cast<std::int64_t>(sizeof(T));
     RC_ASSERT(most_sent == part * (size - 1));

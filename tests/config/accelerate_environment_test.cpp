@@ -61,13 +61,13 @@ TEST(AccelerateEnvironment, WrittenAsAccelerateWritesIt) {
     for (const auto& [variable, value] : accelerate_variables(load_accelerate_file(fixtures + name + ".yaml")))
       written[variable] = value;
     if (name == "guide")
-      expected["FSDP_BACKWARD_PREFETCH"] = "BACKWARD_PRE";  // accelerate never reads it under the guide's name
+      expected["FSDP_BACKWARD_PREFETCH"] = "BACKWARD_PRE";  // accelerate never reads the guide's name
     EXPECT_EQ(written, expected) << name;
   }
 }
 
-// A file and its variables mean the same, with two exceptions: accelerate sets some variables that the file does not
-// mention (no forward prefetch), and no variable states that GPUs are meant.
+// A file and its variables have the same meaning, with two exceptions: accelerate sets some variables that the file
+// does not mention (no forward prefetch), and no variable selects GPUs.
 TEST(AccelerateEnvironment, FileAndVariablesMeanTheSame) {
   for (const std::string& name : names) {
     Problems problems;

@@ -350,7 +350,7 @@ TEST(AccelerateFile, Mistakes) {
       {"distributed_type: NO\nuse_cpu: maybe\n", {"a.yaml:2:10: use_cpu must be true or false, not 'maybe'"}},
       {"distributed_type: FSDP\nfsdp_config: FULL_SHARD\n",
        {"a.yaml:2:14: fsdp_config must contain keys and values, such as fsdp_sharding_strategy"}},
-      {"- a\n", {"a.yaml:1:1: expected keys such as distributed_type: this is not a file of accelerate"}},
+      {"- a\n", {"a.yaml:1:1: expected keys such as distributed_type: this is not an accelerate file"}},
   });
 }
 
@@ -434,8 +434,7 @@ TEST(AccelerateFile, FilesThatCannotBeRead) {
   write_file_atomically(json, "{\"distributed_type\": \"NO\",}");
   EXPECT_NE(problem_of(json).find("a.json:1:"), std::string::npos) << problem_of(json);
   write_file_atomically(json, "[]");
-  EXPECT_EQ(problem_of(json),
-            concat(json, ": expected keys such as distributed_type: this is not a file of accelerate"));
+  EXPECT_EQ(problem_of(json), concat(json, ": expected keys such as distributed_type: this is not an accelerate file"));
   write_file_atomically(json, "{\"distributed_type\": \"FSDP\", \"fsdp_config\": {\"fsdp_version\": 2}}");
   Problems problems;
   EXPECT_EQ(testing::read_of(read_accelerate_file(json, problems), problems).settings_text(),

@@ -118,8 +118,8 @@ INSTANTIATE_TEST_SUITE_P(
         ProblemCase{R"({"zero_optimization": {"stge": 2}})",
                     "deepspeed:1:32: unknown key zero_optimization.stge; did you mean stage?"},
         ProblemCase{R"({"learning_rate": 1})",
-                    "deepspeed:1:19: unknown key learning_rate; it is not a key of DeepSpeed's but a setting of the "
-                    "run: --learning_rate"},
+                    "deepspeed:1:19: unknown key learning_rate; it is not a DeepSpeed key but a setting of the run: "
+                    "--learning_rate"},
         ProblemCase{R"({"xyzzy": 1})", "deepspeed:1:11: unknown key xyzzy; docs/configuration.md lists the keys"},
         ProblemCase{R"({"fp16.enabled": true})",  // found by the fuzzer
                     "deepspeed:1:18: unknown key fp16.enabled; write it as enabled in the section fp16"},
@@ -173,10 +173,10 @@ INSTANTIATE_TEST_SUITE_P(
         ProblemCase{
             R"({"zero_optimization": {"stage": 2, "cpu_offload": true, "offload_optimizer": {"device": "cpu"}}})",
             "deepspeed:1:51: Cannot provide deprecated parameter 'cpu_offload' and replacing parameter "
-            "'offload_optimizer' (deepspeed:1) together; remove cpu_offload out"},
+            "'offload_optimizer' (deepspeed:1) together; remove 'cpu_offload'"},
         ProblemCase{R"({"zero_optimization": {"stage": 3, "cpu_offload_param": true, "offload_param": {}}})",
                     "deepspeed:1:57: Cannot provide deprecated parameter 'cpu_offload_param' and replacing parameter "
-                    "'offload_param' (deepspeed:1) together; remove cpu_offload_param out"},
+                    "'offload_param' (deepspeed:1) together; remove 'cpu_offload_param'"},
         ProblemCase{"{\"bf16\": {\"enabled\": true},\n\"bfloat16\": {\"enabled\": true}}",
                     "deepspeed:2:13: Cannot provide bfloat16 and bf16 (deepspeed:1) together: they are the same "
                     "parameter; keep one of them"},
@@ -185,7 +185,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "zero_optimization.stage3_max_reuse_distance (deepspeed:1) together: they are the same parameter; "
                     "keep one of them"},
         ProblemCase{R"({"zero_optimization": {"stage": 1, "legacy_stage1": true}})",
-                    "deepspeed:1:53: zero_optimization.legacy_stage1: there is one stage 1; remove it"}));
+                    "deepspeed:1:53: zero_optimization.legacy_stage1: there is only one implementation of stage 1; "
+                    "remove it"}));
 
 INSTANTIATE_TEST_SUITE_P(
     WhatDeepspeedRefuses, DeepspeedProblem,

@@ -129,7 +129,7 @@ TEST(DeepspeedRows, WhatIsHarmlessIsNotMentioned) {
       const Outcome outcome = read_case(nested(row.key, text ? concat("\"", value, "\"") : value));
       EXPECT_EQ(outcome.notes, Words{}) << row.key << " " << value;
       if (row.key.starts_with("optimizer.params.") || row.key.starts_with("scheduler.params."))
-        continue;  // no optimizer or scheduler type takes these
+        continue;  // no optimizer or scheduler type accepts these
       EXPECT_EQ(outcome.problems, Words{}) << row.key << " " << value;
     }
   }

@@ -261,7 +261,7 @@ TEST(MegatronArgs, Mistakes) {
       {pipeline + "--hidden-size 64 --num-attention-heads 4 --max-position-embeddings 64 --vocab-size 100 --num-layers "
                   "8 --num-layers-per-virtual-pipeline-stage 3",
        {"--num-layers-per-virtual-pipeline-stage 3 does not divide the 8 layers / 2 processes of the pipeline = 4; "
-        "--pipeline-model-parallel-layout cuts anywhere"}},
+        "--pipeline-model-parallel-layout can cut anywhere"}},
       {pipeline + "--pipeline-model-parallel-layout Et|t|L",
        {"--pipeline-model-parallel-layout Et|t|L has 3 stages, which the 2 processes of the pipeline cannot share "
         "evenly"}},
@@ -388,7 +388,7 @@ TEST(MegatronArgs, Notes) {
             (Words{"--transformer-impl: has no effect: the machine's fastest kernels are chosen",
                    "--sequence-parallel: has no effect: it is for tensor parallelism, whose size is 1"}));
   EXPECT_EQ(read("--data-path a --split 949,50,1").notes,
-            Words{"--split: 949,50,1: training ends without a test; its share is used for training"});
+            Words{"--split: 949,50,1: no test follows the training; the share of the test is used for training"});
   EXPECT_EQ(read("--train-iters 5 --tokenizer-type GPT2BPETokenizer").notes,
             Words{"--tokenizer-type: GPT2BPETokenizer has no effect without --tokenizer-model: .bin files need no "
                   "tokenizer, and text is read as bytes"});
@@ -428,8 +428,9 @@ TEST(MegatronArgs, LoadingWhatWasSaved) {
   remove_tree(path_join(folder.path(), "latest_checkpointed_iteration.txt"));
   EXPECT_EQ(read(both).settings["resume_from_checkpoint"], "last");
   const std::string elsewhere = concat("--train-iters 5 --save out --load ", folder.path());
-  EXPECT_EQ(read(elsewhere).problems,
-            Words{concat("--load ", folder.path(), " is not the folder of --save: specify the checkpoint-N in it")});
+  EXPECT_EQ(
+      read(elsewhere).problems,
+      Words{concat("--load ", folder.path(), " is not the folder of --save: specify a checkpoint-N folder inside it")});
   write_file_atomically(path_join(checkpoint, "manifest.json"), "{}");
   EXPECT_EQ(read(elsewhere + "/checkpoint-5").settings["resume_from_checkpoint"], checkpoint);
   EXPECT_EQ(read("--train-iters 5 --load not_there --exit-on-missing-checkpoint").problems,
@@ -559,7 +560,7 @@ TEST(MegatronArgs, EveryRow) {
     }
     if (row.key.ends_with('*') || row.key == "num_layers" || row.key == "hidden_size" ||
         row.key == "num_attention_heads")
-      continue;  // these need each other: tested above
+      continue;  // these require each other; tested above
     std::string value = stands_alone(row.key) ? "" : "1";
     if (shapes.contains(row.key)) value += concat(" ", shape);
     if (row.why.find("for num_experts") != row.why.npos || row.key == "moe_input_jitter_eps" ||

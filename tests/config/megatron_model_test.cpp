@@ -1,4 +1,4 @@
-// Llama-like models from Megatron's arguments: the other families, experts, and their partitioning.
+// Models from Megatron's arguments: Llama-like ones, the other families, experts, and their partitioning.
 
 #include "accelerate_under_test.h"
 
@@ -215,7 +215,7 @@ TEST(MegatronModel, WhatNoModelHereHas) {
   for (const auto& [line, problem] : cases) EXPECT_EQ(read_line(llama + line).problems, Words{problem}) << line;
   const std::string gpt2 = "--train-iters 5 --num-layers 2 --hidden-size 64 --num-attention-heads 4 ";
   EXPECT_EQ(read_line(gpt2 + "--num-experts 4").problems,
-            Words{"--num-experts needs --disable-bias-linear: experts have no biases here"});
+            Words{"--num-experts needs --disable-bias-linear: experts with biases are not implemented"});
   EXPECT_EQ(read_line(gpt2 + "--multi-latent-attention --qk-layernorm").problems,
             Words{"--qk-layernorm with --multi-latent-attention needs --normalization RMSNorm without "
                   "--apply-layernorm-1p, the only norms of latents here"});

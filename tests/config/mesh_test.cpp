@@ -73,7 +73,8 @@ TEST(RunMesh, ExpertsHaveAGridOfTheirOwn) {
       {4, 2, 2, 8, "pp=1 edp=2 ep=2 etp=2"},
       {2, 1, 0, 4, "pp=1 edp=2 ep=1 etp=2"},
       {2, 2, 3, 8,
-       "etp_size 3 does not divide tp_size 2: experts are cut at most as far as the layers around them; make it one of "
+       "etp_size 3 does not divide tp_size 2: experts cannot be cut further than the layers around them; make it one "
+       "of "
        "1, 2"},
       {1, 3, 0, 8,
        "ep_size 3 does not divide the 8 processes with different tokens (of 8 / pp_size 1 / tp_size 1); make it one "

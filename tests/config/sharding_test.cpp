@@ -51,8 +51,8 @@ TEST(Sharding, TheWordAutoIsASettingOfItsOwn) {
   EXPECT_TRUE(both.values.sharding.auto_strategy);
   EXPECT_EQ(both.values.sharding.strategy, Strategy::full_shard);
   EXPECT_EQ(problem_of({"--strategy", "auto", "--fsdp", "full_shard"}),
-            "--strategy auto, --fsdp full_shard: the planner chooses the strategy, or you do; keep one of them (with "
-            "--auto_strategy and a strategy, only the rest is chosen)");
+            "--strategy auto, --fsdp full_shard: either the planner or you choose the strategy; keep one of them (with "
+            "--auto_strategy and a strategy, the planner chooses the rest)");
 }
 
 TEST(Sharding, EveryNameOfAStrategy) {

@@ -104,8 +104,7 @@ TEST_F(TrainingArguments, EveryRow) {
     switch (row.effect) {
       case Effect::acts:
         EXPECT_EQ(typed.problems.lines, Strings{}) << key;
-        if (row.setting == "lora_r" && argument.shape == ArgumentShape::boolean) {  // set together with a default of
-                                                                                    // its program
+        if (row.setting == "lora_r" && argument.shape == ArgumentShape::boolean) {  // a default of its program
           EXPECT_TRUE(typed.origin(row.setting).starts_with("derived (")) << key;
           EXPECT_EQ(dump_json(from_file.value(row.setting)), dump_json(expected(row, text))) << key;
           break;

@@ -27,7 +27,7 @@ TEST(ValidateModel, Lengths) {
   EXPECT_EQ(problems_of("--config_name gpt2-tiny --block_size 256 --max_seq_length 256"), "");
   EXPECT_EQ(problems_of("--config_name gpt2-tiny --block_size 257"),
             "--block_size 257 is longer than the model's 256 positions: lower it, or raise n_positions "
-            "(--config_overrides) of a model that starts from scratch");
+            "(--config_overrides) of a model trained from scratch");
   EXPECT_EQ(problems_of("--config_name gpt2-tiny --config_overrides n_positions=512 --block_size 257"), "");
   EXPECT_EQ(problems_of("--config_name llama-tiny --max_seq_length 1025"),
             "--max_seq_length 1025 is longer than the model's 1024 positions: lower it");

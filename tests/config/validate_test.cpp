@@ -88,7 +88,7 @@ TEST_F(Validate, MadeUpDataStandAlone) {
             "--streaming");
 }
 
-// Its state passes through a row from the first token to the last.
+// The model's state passes through a row from the first token to the last.
 TEST_F(Validate, LinearAttentionReadsWholeRows) {
   const Words linear = {"--config_name",
                         "megatron-gpt-tiny",

@@ -161,7 +161,7 @@ TEST_P(ContextAttention, is_attention_of_whole_sequences) {
       60);
 }
 
-// Over sockets, too: the same numbers as in shared memory, although messages impose other requirements on the ranks.
+// Sockets give the same numbers as shared memory, although messages impose different requirements on the ranks.
 TEST(ContextAttentionBackends, gloo) {
   RankOptions options;
   options.init.backend = "gloo";
@@ -305,9 +305,9 @@ TEST(ContextAttentionErrors, name_rule_numbers_and_remedy) {
     const auto message = [&](const auto& call) { return error_of<InputError>(call); };
     EXPECT_EQ(
         message([&] { (void)context_attention(x(4, 6), x(4, 6), x(4, 6), ulysses); }),
-        "context parallelism by a2a divides heads over 4 ranks: 6 heads must be a multiple of it and 6 key heads a "
-        "multiple or a divisor of it; use p2p or all_gather, which keep heads whole");
-    EXPECT_NE(message([&] { (void)context_attention(x(4, 12), x(4, 3), x(4, 3), ulysses); }).find("3 key heads"),
+        "context parallelism by a2a divides heads over 4 ranks: the number of heads (6) must be a multiple of that, "
+        "and the number of key heads (6) a multiple or a divisor; use p2p or all_gather, which keep heads whole");
+    EXPECT_NE(message([&] { (void)context_attention(x(4, 12), x(4, 3), x(4, 3), ulysses); }).find("key heads (3)"),
               std::string::npos);
     EXPECT_NE(message([&] {
                 (void)context_attention(x(3, 4), x(3, 4), x(3, 4), ring);
@@ -325,7 +325,7 @@ TEST(ContextAttentionErrors, name_rule_numbers_and_remedy) {
   });
 }
 
-// A rank with other shapes: every method reports it at once.
+// A rank with different shapes: every method reports it at once.
 TEST(ContextAttentionErrors, a_rank_with_another_shape_is_told) {
   for (const ContextMethod method : methods_of(4)) {
     const auto outcomes = run_ranks_outcomes(2 + 2 * (method == ContextMethod::a2a_p2p), [&](comm::World& world) {

@@ -60,7 +60,7 @@ struct Net : torch::nn::Module {
   }
 };
 
-/// Rows of part i of n of the batch: ids, positions, and next tokens.
+/// Ids, positions and next tokens of part i of n of the batch's rows.
 struct Rows {
   at::Tensor ids, positions, targets;
 };

@@ -61,7 +61,7 @@ std::vector<Cell> cells(int ranks, std::size_t first, bool few) {
 class ContextParity : public ::testing::TestWithParam<int> {};  // ranks
 INSTANTIATE_TEST_SUITE_P(Ranks, ContextParity, ::testing::Values(2, 4));
 
-// Products in bf16 round to 4e-3, and differently for parts of other sizes.
+// Products in bf16 round to 4e-3, and differently for parts of different sizes.
 TEST_P(ContextParity, losses_and_norms_of_some_steps) {
   const std::vector<Cell> all = cells(GetParam(), 0, /*few=*/GetParam() == 4);
   std::vector<JobRecord> expected;

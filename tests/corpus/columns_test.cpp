@@ -183,7 +183,7 @@ TEST(Columns, Complaints) {
             "--dataset_text_field NAME or --column_map, such as messages=messages");
   EXPECT_EQ(
       complaint(R"({"question": "x", "answer": "y"})"),
-      "a.jsonl:1:1: the columns are question, answer: no column name is known; known are text; prompt and "
+      "a.jsonl:1:1: the columns are question, answer: none of them is a known column; known are text; prompt and "
       "completion; messages; conversations (ShareGPT); instruction, input and output (Alpaca); input_ids and labels; "
       "specify which is which: --column_map prompt=question,completion=answer");
   EXPECT_NE(complaint(R"({"body": "x", "n": 1})").find("if this is the text: --dataset_text_field body"),

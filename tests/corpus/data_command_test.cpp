@@ -66,8 +66,8 @@ TEST_F(DataCommand, CheckListsEveryPlace) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 3) << result.out;
   for (const char* place : {":2:2: ", ":3:1: ", ":4:1: "}) expect_has(result.out, path + place);
-  expect_has(result.err, "check: 2 records of 1 file are good, 3 complaints\n");
-  expect_has(good({"data", "check", numbered("b.jsonl", 0, 3)}), "3 records of 1 file are good\n");
+  expect_has(result.err, "check: 2 records of 1 file are valid, 3 problems\n");
+  expect_has(good({"data", "check", numbered("b.jsonl", 0, 3)}), "3 records of 1 file are valid\n");
   expect_has(refused({"data", "check", made.add("c.json", "[{\"text\": \"x\"}")}), "c.json:1:15: expected ','");
 }
 
@@ -104,7 +104,7 @@ TEST_F(DataCommand, SplitDrawsExactlySoMany) {
 
 TEST_F(DataCommand, NullsAreCounted) {
   const std::string path = made.add("a.jsonl", "{\"text\": \"a\"}\n{\"text\": null}\n");
-  expect_has(good({"data", "check", path}), "1 records of 1 file are good, 1 is empty and left out by training\n");
+  expect_has(good({"data", "check", path}), "1 records of 1 file are valid, 1 is empty and left out by training\n");
   expect_has(good({"data", "stats", path}), "training   reads text; skips 1 because empty\n");
   expect_has(good({"tokenize", "--train_file", path, "--tokenizer_name", "byte", "--output", made.path("t")}),
              "a.jsonl:2:1: skipped");

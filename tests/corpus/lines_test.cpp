@@ -110,9 +110,9 @@ TEST(Lines, AFileThatIsShortenedMeanwhile) {
   const MadeFiles made;
   SourceFile file = source_file(made.add("a.txt", "one\ntwo\n"));
   file.bytes = 100;
-  EXPECT_EQ(records_of(file), (Lines{R"({"text":"one\n"})", R"({"text":"two\n"})",
-                                     file.path + ": ends at byte 8, but had 100 when it was opened: it was truncated "
-                                                 "meanwhile"}));
+  EXPECT_EQ(records_of(file),
+            (Lines{R"({"text":"one\n"})", R"({"text":"two\n"})",
+                   file.path + ": ends at byte 8, but had 100 bytes when it was opened: it was truncated"}));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ template <class State>
 struct Both {
   Both(std::size_t n, unsigned seed, int shift) : n(n), first(n, seed, shift), second(n, seed, 0), shift(shift) {}
 
-  /// The gradient also contains non-finite numbers. Takes the CPU's step and returns the device's range.
+  /// The gradient also contains non-finite numbers. Runs the CPU's step and returns the device's range.
   auto range(unsigned seed, const AdamwArgs& device, const AdamwArgs& cpu, const Bf16Rounding& rounding) {
     Floats g = reference::random(static_cast<std::int64_t>(n), seed);
     if (n > 20) g[3] = infinity, g[5] = nan, g[8] = -infinity, g[11] = -0.0F, g[13] = 1e-42F;

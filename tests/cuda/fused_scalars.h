@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// F32 and U32 of one lane, as in kernels/cpu/isa/simd_baseline.h, but with fma() rounded once, as on AVX2, AVX-512 and
-/// a GPU: kernels/cpu/optimizer_loops.h compiled with them gives the same bits. Included inside a namespace.
+/// a GPU, so that kernels/cpu/optimizer_loops.h compiled with them gives the same bits. Included inside a namespace.
 
 struct F32 {
   static constexpr int width = 1;

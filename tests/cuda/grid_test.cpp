@@ -1,4 +1,5 @@
-// The host's CUDA (tests/cuda_on_host): a kernel with a missing barrier gives other results in some order of threads.
+// The host's CUDA (tests/cuda_on_host): a kernel with a missing barrier gives different results in some order of
+// threads.
 #include <tests/cuda_on_host/cuda_runtime.h>
 
 #include <gtest/gtest.h>

@@ -94,7 +94,7 @@ TEST(CudaSlots, AreInTheOrderOfExperts) {
 TEST(CudaSlots, ManyExpertsAndManyParts) {
   const Ids many = random_ids(1031, 1000, true);
   EXPECT_EQ(sorted(many, 1000, 0), expected(many, 1000, 0));
-  const Ids long_line = random_ids(300 * 256 + 5, 3, true);  // more parts than a block sums in one iteration
+  const Ids long_line = random_ids(300 * 256 + 5, 3, true);  // more parts than a block can sum in one iteration
   EXPECT_EQ(sorted(long_line, 3, 0), expected(long_line, 3, 0));
 }
 

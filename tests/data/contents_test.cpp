@@ -1,4 +1,4 @@
-// The description of a dataset's contents, which a later start compares.
+// The description of a dataset's contents, which is compared when the run starts again.
 
 #include <gtest/gtest.h>
 

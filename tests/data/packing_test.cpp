@@ -54,7 +54,7 @@ TEST(Packing, EveryExampleOnceAndRowsNearlyFull) {
       half_empty += 2 * tokens <= capacity;
       seen.insert(seen.end(), row.begin(), row.end());
     }
-    RC_ASSERT(half_empty <= 1);  // two such rows would have been merged
+    RC_ASSERT(half_empty <= 1);  // otherwise the two rows would have been merged
     RC_ASSERT(std::is_sorted(rows.begin(), rows.end()));
     std::sort(seen.begin(), seen.end());
     RC_ASSERT(seen.size() == lengths.size());

@@ -206,7 +206,7 @@ TEST(GroupByLength, SeekingGivesTheSameRows) {
   const Sampler whole(SamplingStrategy::group_by_length, dataset, 5, 8);
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < 5000; ++i) order.push_back(whole(i));
-  const Sampler resumed(SamplingStrategy::group_by_length, dataset, 5, 8);  // in the fourth epoch, then back
+  const Sampler resumed(SamplingStrategy::group_by_length, dataset, 5, 8);  // into the fourth epoch, then back
   for (const std::int64_t from : {3210, 500, 4999}) EXPECT_EQ(resumed(from), order[static_cast<std::size_t>(from)]);
   EXPECT_THROW(Sampler(SamplingStrategy::group_by_length, 10, 5), InputError) << "needs the lengths";
   EXPECT_EQ(Sampler(SamplingStrategy::random, dataset, 5, 8)(77), Sampler(SamplingStrategy::random, 1000, 5)(77));

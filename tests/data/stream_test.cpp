@@ -85,8 +85,8 @@ class StreamTest : public ::testing::Test {
     data.stream->start(0);
     return data.train->read(row).ids;
   }
-  /// For every sample: a stream that starts there, from the saved state of one that has come that far, gives the same
-  /// rows.
+  /// For every sample, a stream that starts there from the saved state of a stream that has read that far gives the
+  /// same rows.
   void expect_resumable(const DataConfig& config, std::int64_t count) {
     const Rows all = streamed(config, count + 12);
     for (std::int64_t at = 0; at <= count; ++at) {

@@ -106,7 +106,7 @@ TEST(DeviceAttention, Autocast) {
       on_device());
 }
 
-/// Peak device bytes of a forward pass above those in use before it.
+/// Peak device bytes of a forward pass, less the bytes in use before it.
 std::size_t peak(const at::Tensor& q, const at::Tensor& k, const nn::DocumentStarts& documents) {
   const int device = q.device().index();
   cuda_double::reset_peak(device);

@@ -1,4 +1,4 @@
-// Dropout by position on the simulated device: the bits of the CPU, without a host wait.
+// Dropout by position on the simulated device: the same bits as on the CPU, without a host wait.
 #include <ATen/ATen.h>
 
 #include <gtest/gtest.h>

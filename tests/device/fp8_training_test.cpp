@@ -1,5 +1,5 @@
-// Eight-bit runs on the simulated device: the CPU's losses, products and roundings by the intended kernels, and no
-// host wait.
+// Eight-bit runs on the simulated device: they have the CPU's losses, use the intended kernels for products and
+// rounding, and never wait on the host.
 #include <tests/device/device_training.h>
 
 namespace tessera::testing {

@@ -19,7 +19,7 @@ struct Head {
   at::Tensor hidden, weight, bias, labels;
 };
 
-/// Some labels are not scored.
+/// Inputs with some labels that are not scored.
 Head random_head(std::int64_t rows, std::int64_t tokens, std::int64_t c, std::int64_t v) {
   Head head{at::randn({rows, tokens, c}), at::randn({v, c}) * 0.3, at::randn({v}), at::randint(v, {rows, tokens})};
   if (tokens > 1) head.labels.select(1, 1).fill_(nn::ignored_label);

@@ -29,7 +29,7 @@ void expect_same_bits(const std::string& what, const at::Tensor& device, const a
   EXPECT_TRUE(at::equal(device.cpu(), cpu)) << what;
 }
 
-/// Three steps on both; `clipped`: by the norm, which never leaves the device.
+/// Runs three steps on both; `clipped`: clips by the norm, which never leaves the device.
 void expect_the_bits_of_the_cpu(bool decay_in_gradient, const CommonOptions& common, bool clipped) {
   const AdamWOptions options;
   const auto make = decay_in_gradient ? &make_adam : &make_adamw;
@@ -91,7 +91,7 @@ TEST(DeviceOptimizer, StatesAreRoundedAsOnTheCpu) {
           round_to_bf16(x.to(c10::kCUDA), there, rounding, which);
           const at::Tensor got = there.cpu();
           EXPECT_EQ(got.view(at::kShort)[7].item<std::int16_t>(), 0x7fc0);
-          got[7] = here[7] = 0;  // ATen's NaN has other bits
+          got[7] = here[7] = 0;  // ATen's NaN has different bits
           EXPECT_TRUE(at::equal(got, here)) << which << " " << first << " " << stochastic;
         }
   });

@@ -1,4 +1,4 @@
-// The double of the device: faults that its clocks and its memory find, each next to the correct form.
+// The double of the device: faults that its clocks and its memory detect, each next to correct code.
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>

@@ -193,7 +193,7 @@ TEST(DeviceRows, TypesUnderAutocast) {
   });
 }
 
-/// The bits and the gradients of an fp32 norm whose reader rounds.
+/// Bits and gradients of an fp32 norm when the operation that reads it rounds.
 TEST(DeviceRows, ANormForLinearMapsIsStoredInAutocastsType) {
   on_the_double([] {
     const auto of = [](nn::NormReaders readers, std::optional<at::ScalarType> autocast, bool rms) {

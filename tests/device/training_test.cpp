@@ -98,7 +98,7 @@ TEST_F(DeviceTraining, ExpertsWithinACapacity) {
   expect_same(1, mixtral() + batch(2, 1, 3) + Strings{"--moe_capacity_factor", "0.6"});
 }
 
-// If rounding on the device and on the CPU sends a token to different experts, losses differ by more than rounding. A
+// If rounding on the device and on the CPU sends a token to different experts, losses differ by more than rounding; a
 // loop over experts on the device differs as much.
 TEST_F(DeviceTraining, ExpertsInBf16) { expect_same(1, mixtral() + batch(2, 2, 3) + Strings{"--bf16"}, 3e-3); }
 

@@ -15,7 +15,7 @@ using namespace tessera::testing;
 
 class Abort : public ::testing::TestWithParam<const char*> {};
 
-// Rank 2 waits for rank 0, which fails but stays alive; rank 1 does something else meanwhile.
+// Rank 2 waits for rank 0, which fails but stays alive; meanwhile, rank 1 does something else.
 TEST_P(Abort, ends_the_waits_of_the_others) {
   const bool gloo = std::string(GetParam()) == "gloo";
   RankOptions options;
@@ -39,7 +39,7 @@ TEST_P(Abort, ends_the_waits_of_the_others) {
         try {
           if (world.rank() == 0 && gloo) {
             std::this_thread::sleep_for(std::chrono::milliseconds(200));
-            world.group().send(tensor, 1, 1 << 30).wait();  // fails: such tags are reserved
+            world.group().send(tensor, 1, 1 << 30).wait();  // fails: the tag is reserved
           } else if (world.rank() != 1) {
             world.group().recv(tensor, world.rank() == 0 ? 1 : 0).wait();  // rank 0: until its timeout
           }
@@ -71,8 +71,8 @@ TEST_P(Abort, ends_the_waits_of_the_others) {
   for (const char* word : {"rank 0", gloo ? "closed" : "timeout"}) {
     EXPECT_NE(outcomes[2].posted[0].find(word), std::string::npos) << word << " is not in " << outcomes[2].posted[0];
   }
-  // Its own timeout is 180 s, and rank 0 stays for 120 s; over sockets, both sides first compare their records, for at
-  // most a second.
+  // The rank's own timeout is 180 s, and rank 0 stays for 120 s. Over sockets both sides first compare their records
+  // for at most a second.
   EXPECT_LT(std::stod(outcomes[2].posted[1]) - std::stod(outcomes[0].posted[1]), whole.limit(3))
       << outcomes[2].posted[0];
   std::printf("  %s: rank 0 failed after %.2f s, rank 2 ended after %.2f s\n", GetParam(),

@@ -257,7 +257,7 @@ TEST(Compression, bytes_are_those_that_were_sent) {
     };
     EXPECT_NEAR(ratio("powersgd:rank=4,start=0", false), 4.0 * 500 / 60000, 1e-4);
     EXPECT_NEAR(ratio("topk:ratio=0.01", false), 0.01 * 8 * 3 / (2 * 4.0), 1e-4);
-    // One magnitude per row of 200: every rank needs all of the others', and then the servers'.
+    // One magnitude per row of 200: every rank needs those of all other ranks, and then those of the servers.
     const double signs = 1.0 / 32, magnitudes = 300 * 4 * 2 / (60000 * 4 * 2 / 3.0);
     EXPECT_NEAR(ratio("onebit:warmup=0", false), signs + magnitudes, 1e-3);
     EXPECT_NEAR(ratio("onebit:warmup=0", true), signs + magnitudes, 1e-3);

@@ -22,7 +22,7 @@ using namespace tessera::testing;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double tiny_bucket = 1e-6;  // MiB: every parameter gets its own
+constexpr double tiny_bucket = 1e-6;  // MiB: every parameter gets its own bucket
 
 /// The recorded gradient reductions since the last clear().
 std::vector<comm::Entry> reductions() {

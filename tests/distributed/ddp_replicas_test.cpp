@@ -47,9 +47,9 @@ TEST(DdpReplicas, a_flipped_bit_is_named_with_the_rank_that_most_do_not_agree_wi
         if (world.rank() == wrong) tensors[1].tensor.view(at::kInt)[700].bitwise_xor_(1 << 3);
         const std::string said =
             error_of<std::exception>([&] { parallel::require_same_bits(world.group(), tensors, "parameter"); });
-        EXPECT_HAS(said, ranks == 2 ? std::string("parameter 'second' has other bits on rank 1 than on rank 0: either "
+        EXPECT_HAS(said, ranks == 2 ? std::string("parameter 'second' on rank 1 differs from that on rank 0: either "
                                                   "may be the wrong one")
-                                    : concat("parameter 'second' on rank ", wrong, " has other bits than on most "));
+                                    : concat("parameter 'second' on rank ", wrong, " differs from most "));
       });
 }
 
@@ -60,8 +60,8 @@ TEST(DdpReplicas, a_group_of_some_ranks_is_named_by_the_ranks_of_the_job) {
     const auto said = [&](const comm::Group& group) {
       return error_of<std::exception>([&] { parallel::require_same_bits(group, tensors, "parameter"); });
     };
-    if (pair) EXPECT_HAS(said(pair), "'weight' has other bits on rank 3 than on rank 2: either may be the wrong one");
-    if (three) EXPECT_HAS(said(three), "'weight' on rank 2 has other bits than on most ranks (0, 3)");
+    if (pair) EXPECT_HAS(said(pair), "'weight' on rank 3 differs from that on rank 2: either may be the wrong one");
+    if (three) EXPECT_HAS(said(three), "'weight' on rank 2 differs from most ranks (0, 3)");
     if (pair) EXPECT_HAS(said(pair), "group 'pair' of ranks 2, 3 of the job");
   });
 }
@@ -71,15 +71,15 @@ TEST(DdpReplicas, a_majority_tells_who_is_wrong) {
   using parallel::describe_odd_ranks;
   EXPECT_EQ(describe_odd_ranks({5, 5, 5, 5}, ranks), "");
   EXPECT_EQ(describe_odd_ranks({5}, {"4"}), "");
-  EXPECT_EQ(describe_odd_ranks({9, 5, 5, 5}, ranks), " on rank 2 has other bits than on most ranks (3, 6, 7)");
+  EXPECT_EQ(describe_odd_ranks({9, 5, 5, 5}, ranks), " on rank 2 differs from most ranks (3, 6, 7)");
   EXPECT_EQ(describe_odd_ranks({9, 5, 8, 5, 5}, {"0", "1", "2", "3", "4"}),
-            " on ranks 0, 2 have other bits than on most ranks (1, 3, 4)");
+            " on ranks 0, 2 differ from most ranks (1, 3, 4)");
   EXPECT_EQ(describe_odd_ranks({1, 2}, {"4", "6"}),
-            " has other bits on rank 6 than on rank 4: either may be the wrong one");
+            " on rank 6 differs from that on rank 4: either may be the wrong one");
   EXPECT_EQ(describe_odd_ranks({1, 1, 2, 2}, ranks),
-            " has other bits on ranks 6, 7 than on ranks 2, 3: either may be the wrong one");
+            " on ranks 6, 7 differs from that on ranks 2, 3: either may be the wrong one");
   EXPECT_EQ(describe_odd_ranks({1, 2, 3}, {"0", "1", "2"}),
-            " has other bits on rank 1 than on rank 0, and others on rank 2: no majority shows which is right");
+            " on rank 1 differs from that on rank 0 and from that on rank 2: no majority shows which is right");
 }
 
 TEST(DdpReplicas, buffers_follow_rank_0_after_each_reduction) {
@@ -201,7 +201,7 @@ TEST(DdpReplicas, bad_options_are_refused) {
     EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(model, {.first_bucket_mb = std::nan("")}); }), "must be above 0");
     struct Empty : torch::nn::Module {
     } empty;
-    EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(empty); }), "no parameter that requires gradient");
+    EXPECT_HAS(error_of<std::exception>([&] { Ddp ddp(empty); }), "no parameter that requires grad");
   });
 }
 

@@ -15,7 +15,7 @@
 /// Ranks run with OMP_NUM_THREADS (1 when unset). A reference computed in one process may run in the parent, or in
 /// run_ranks(1, ...). The parent itself must not be inside tessera::init(). Nothing outlives the call: all ranks are
 /// killed at the time limit, and when the parent dies. Times are those of a quiet machine (patience(), stopwatch.h): a
-/// test that shows that ranks end before a time-out sets one of minutes, and asks for some seconds.
+/// test that ranks end before a time-out sets the time-out to minutes and expects the end within seconds.
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

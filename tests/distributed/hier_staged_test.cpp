@@ -63,7 +63,7 @@ TEST(Gpu, nccl_with_one_rank_per_device_or_local_alone) {
       [](comm::World& world) {
         EXPECT_EQ(world.group().backend(), "local");
         conformance_all(world.group());
-        // A communicator of one rank: NCCL itself, its streams and events.
+        // A communicator of one rank tests NCCL itself, its streams and events.
         const TemporaryFolder folder;
         comm::BackendRequest request;
         request.name = "alone";

@@ -27,7 +27,7 @@ RankOptions on_hosts(const std::string& hosts, double timeout_s = 60) {
 }
 
 class Hier : public ::testing::TestWithParam<const char*> {};
-// 2 + 2 in order and interleaved, 1 + 3, 3 + 3, 2 + 1 + 1, uneven and mixed, 4 + 4.
+// Ranks per host: 2 + 2 in order and interleaved, 1 + 3, 3 + 3, 2 + 1 + 1, uneven and mixed, 4 + 4.
 INSTANTIATE_TEST_SUITE_P(Hosts, Hier,
                          ::testing::Values("AABB", "ABAB", "ABBA", "ABBB", "AAABBB", "ABCA", "BABAAB", "ABBABA",
                                            "AAAABBBB"));

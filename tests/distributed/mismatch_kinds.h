@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The ways in which ranks can call different collectives, and what a rank observes of it. For the tests of all
+/// The ways in which ranks can call different collectives, and what a rank observes then. Used by the tests of all
 /// transports.
 
 #include <ATen/ATen.h>
@@ -65,7 +65,7 @@ inline const std::vector<MismatchKind>& mismatch_kinds() {
        [](const Groups& g, int rank) {
          g.world.all_reduce(ones(1000), rank == 0 ? Reduction::sum : Reduction::max).wait();
        }},
-      // The tag: everything else is equal, but the numbers would be added to another unit's.
+      // Only the tag differs: the numbers would be added to those of a different unit.
       {"tag",
        {"tag 'layer 3'", "tag 'layer 4'"},
        [](const Groups& g, int rank) {

@@ -1,5 +1,5 @@
 // The state of gradient compression is saved in checkpoints: a resumed run has the bits of one that was never stopped.
-// If the state cannot be resumed, it starts afresh.
+// If the state cannot be resumed, compression starts from its initial state.
 
 #include "resume_jobs.h"
 

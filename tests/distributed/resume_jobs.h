@@ -88,8 +88,8 @@ class ResumeJobs : public ::testing::Test {
 
   std::string path(const std::string& name) const { return path_join(folder_.path(), name); }
 
-  /// The common configuration: a model with dropout, so that random numbers must also be resumed, whose tensors do not
-  /// divide evenly.
+  /// The common configuration: a model whose tensors do not divide evenly, with dropout, so that random numbers must
+  /// also be resumed.
   RunConfig config(const std::string& output, std::int64_t steps, const Words& more) const {
     static const Words from_scratch = {
         "--config_name", "gpt2-tiny", "--config_overrides",

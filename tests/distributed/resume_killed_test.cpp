@@ -1,5 +1,6 @@
 // A run that is killed with SIGKILL and restarted equals the uninterrupted run: the same bytes in weights, optimizer
-// states and the numbers of every step, on any number of ranks and with every strategy, in the usual (fast) order too.
+// states and the numbers of every step, on any number of ranks, with every strategy, and also in the usual (fast)
+// order.
 
 #include "resume_jobs.h"
 

@@ -34,7 +34,7 @@ TEST_F(ResumeStream, EqualOnAnyNumberOfRanksAndGoesOnOnAnother) {
   EXPECT_EQ(numbers("again"), all.substr(all.find("step=6")));
 }
 
-/// A stream has a different order than files: a run with one cannot be resumed with the other.
+/// A stream has a different order from files, so a run that began with one cannot be resumed with the other.
 TEST_F(ResumeStream, IsNotResumedWithoutStreaming) {
   write_file_atomically(path("other.txt"), read_file(path("text.txt")));
   run("one", 1, {"--save_steps", "5"});

@@ -1,4 +1,4 @@
-// Mismatched ranks over shared memory: which ranks are named, and which are not (mismatch_test.cpp has the kinds).
+// Mismatched ranks over shared memory: which ranks are named, and which are not (mismatch_kinds.h lists the kinds).
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -294,7 +294,7 @@ TEST(ShmSegment, foreign_and_stale_ones_are_refused) {
     close(fd);
     return answer;
   };
-  EXPECT_NE(imitation("TESSSHM", 0600, 4 << 20).find("another build"), std::string::npos);
+  EXPECT_NE(imitation("TESSSHM", 0600, 4 << 20).find("different build"), std::string::npos);
   EXPECT_NE(imitation("ELFELFE", 0600, 4 << 20).find("foreign"), std::string::npos);
   EXPECT_NE(imitation("TESSSHM", 0644, 4 << 20).find("mode"), std::string::npos);
 }

@@ -200,7 +200,7 @@ TEST_F(TrainBatches, a_batch_grows_alike_on_any_number_of_ranks) {
   for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], all[4 + i], 1e-5 * all[4 + i]);
 }
 
-// Each number of micro-batches gives a pipeline another order of work.
+// Each number of micro-batches gives a pipeline a different order of work.
 TEST_F(TrainBatches, a_batch_grows_alike_in_a_pipeline) {
   const Words grows = no_saves + Words{"--batch_size_schedule", "4,4,24", "--warmup_steps", "0"};
   train_on("one", 1, 8, grows + Words{"--per_device_train_batch_size", "12"});
@@ -278,7 +278,7 @@ TEST_F(TrainBatches, a_rank_without_rows_counts_nowhere) {
         EXPECT_NEAR(got[i], expected[i], 1e-5 * expected[i]) << name << " " << counted << " " << i;
     }
   }
-  // One row is left for one rank, whose mean is the overall mean.
+  // Only one rank has a row left, so its mean is the overall mean.
   train_on("means1", 1, 3, of("9", "4", {"--average_tokens_across_devices", "false"}));
   train_on("means4", 4, 3, of("9", "1", {"--average_tokens_across_devices", "false"}));
   expect_same_losses("means4", "means1", 1e-5);
@@ -300,8 +300,8 @@ double mean(const std::vector<double>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
 }
 
-/// Two runs with fixed weights and batches of 1 and 8 rows give both norms, and so an estimate; it must agree with the
-/// one that a single run computes from the norms of ranks and micro-batches before reduction.
+/// Two runs with fixed weights and batches of 1 and 8 rows give both norms and thus an estimate. It must agree with the
+/// estimate that a single run computes from the norms of ranks and micro-batches before reduction.
 TEST_F(TrainBatches, the_noise_scale_is_that_of_two_batches) {
   // The weights do not change, so every step measures the same.
   const Words still = no_saves + Words{"--learning_rate",

@@ -22,7 +22,7 @@ class TrainExperts : public TrainMesh {
             "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [1], "vocab_size": 257,
             "max_position_embeddings": 16, "tie_word_embeddings": true})");
   }
-  /// One of the models; qwen with balancing losses, which are computed per micro-batch and enter in backward.
+  /// One of the models; qwen has balancing losses, which are computed per micro-batch and added in backward.
   Words family(const std::string& name) const {
     const Words model = {"--config_name", path(concat(name, "/config.json")), "--config_overrides",
                          "max_position_embeddings=16"};
@@ -102,7 +102,7 @@ TEST_F(TrainExperts, folders_pass_through_grids_unchanged) {
   }
 }
 
-// Adapters work on expert meshes as on others; the experts stay unchanged.
+// Adapters work on expert meshes as on any mesh; the experts stay unchanged.
 TEST_F(TrainExperts, adapters_on_grids_of_experts) {
   train_moe("base", 1, 1, family("mixtral"), unsaved);
   const Words lora = {"--model_name_or_path", path("base"), "--lora_r", "2", "--lora_merge"};

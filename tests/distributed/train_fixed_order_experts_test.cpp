@@ -99,7 +99,7 @@ TEST_F(TrainFixedOrderExperts, adapters) {
   EXPECT_EQ(figures("ep2_dp2"), figures("one"));
 }
 
-// --full_determinism does not require the fixed order where there is none.
+// --full_determinism does not require the fixed order where it is not available.
 TEST_F(TrainFixedOrderExperts, full_determinism_beside_tensor_parallelism) {
   const Words flags = made_from(deepseek) + Words{"--per_device_train_batch_size", "2", "--save_strategy", "no"};
   train_run(config("one", last_step, flags + Words{"--gradient_accumulation_steps", "2"}), 1);

@@ -67,7 +67,7 @@ TEST_F(TrainFp8, EveryRecipeIsNearBf16AndActs) {
     std::cout << recipe << " is " << apart(recipe, "bf16") << " from bf16\n";
     outputs.push_back(recipe);
   }
-  // One of two blocks in bf16 differs from none.
+  // Keeping one of two blocks in bf16 changes the result.
   train("last", one, {"--fp8_format", "hybrid", "--num_layers_at_end_in_bf16", "1"});
   EXPECT_GT(apart("last", "delayed"), 1e-7);
   EXPECT_GT(apart("last", "bf16"), 1e-7);

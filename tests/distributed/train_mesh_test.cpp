@@ -182,7 +182,7 @@ TEST_F(TrainMesh, what_the_model_does_not_allow_is_told_with_what_it_does) {
         "num_hidden_layers=2,hidden_size=32,num_attention_heads=4,num_key_value_heads=2,head_dim=8,"
         "intermediate_size=48,vocab_size=257,max_position_embeddings=14",
         "--block_size", "14"},
-       "filled up to 16 so that tp_size 4 divides them"},
+       "padded to 16 so that tp_size 4 divides them"},
   };
   for (const Case& one : cases) {
     const RunConfig run = run_config(one.mesh.name, one.mesh, one.more);

@@ -74,8 +74,7 @@ TEST_F(TrainPredictions, EveryMeshTrainsTheModelOfOneProcess) {
   }
 }
 
-// The last stage holds the depths and its own copy of the embeddings, whose gradients are added to those of the first
-// stage.
+// The last stage holds the depths and its own copy of the embeddings, whose gradients are added to the first stage's.
 TEST_F(TrainPredictions, EveryScheduleTrainsTheModelOfOneProcess) {
   for (const bool tied : {false, true}) {
     const std::string kind = tied ? "tied_" : "untied_", alone = kind + "one";

@@ -1,5 +1,5 @@
 // Preference pairs in whole runs: every way to split the pairs of a step trains the same model, a resumed run equals
-// the uninterrupted one, adapters and other references give the expected results, and the model learns.
+// the uninterrupted one, adapters and other reference models give the expected results, and the model learns.
 
 #include "mesh_jobs.h"
 
@@ -148,7 +148,8 @@ TEST_F(TrainPreferences, EvaluationsHaveLossAndRewards) {
   EXPECT_NE(evaluations("one", "eval_loss").back(), evaluations("one", "eval_loss").front());
 }
 
-// As in TRL's DPOTrainer by default: the bits are those of a model without dropout, and differ from those with it.
+// As in TRL's DPOTrainer by default: the results equal those without dropout bit for bit, and differ from those with
+// dropout.
 TEST_F(TrainPreferences, DropoutIsSwitchedOff) {
   const auto of_model = [&](const std::string& output, const char* p, const Words& more) {
     RunConfig run = pairs(output, 4, 1, more);

@@ -99,7 +99,7 @@ TEST_F(TrainRates, embeddings_have_a_rate_of_their_own) {
   for (const char* name : {"zero2", "full4"}) expect_same_losses(name, losses);
   train_on("resumed", 1, 6, own + micro4 + no_saves + Words{"--resume_from_checkpoint", path("zero2/checkpoint-3")});
   expect_same_losses("resumed", {losses.begin() + 3, losses.end()});
-  // Both the minimum and the peak rate have an effect; the logged rate is that of all other parameters.
+  // Both the minimum and the peak rate have an effect; the logged rate applies to all other parameters.
   train_on("same least", 1, 6, schedule + micro4 + no_saves + Words{"--decoupled_lr", "2e-2"});
   train_on("one rate", 1, 6, schedule + micro4 + no_saves);
   EXPECT_NE(column("same least", "loss"), losses);

@@ -1,4 +1,4 @@
-// tessera train with every strategy: in fixed order, the bytes of metrics and weights are those of plain data
+// tessera train with every strategy: in fixed order, metrics and weights have the same bytes as under plain data
 // parallelism; a checkpoint of any strategy and number of processes resumes with any other.
 
 #include "harness.h"

@@ -72,7 +72,7 @@ TEST_F(TrainVolume, tensor_and_sequence_parallel) {
                {{"tp", 4 * 2 * share * activations + 2 * share * 2 * hidden * element}});
 }
 
-// In forward, keys and values go around the ring once; in backward, they and their gradients do.
+// Keys and values go around the ring once in forward; they and their gradients go around once in backward.
 TEST_F(TrainVolume, ring) {
   const double keys_and_values = 2 * rows * (length / 2) * key_width * element;
   const double gradients = 2 * (1.0 / 2) * (matrices + 2 * hidden) * element;

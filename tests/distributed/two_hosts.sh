@@ -46,6 +46,6 @@ for task in conformance volume; do
   echo "$task: status $status, $bytes bytes left host A"
   [ $status = 0 ] || exit 1
 done
-# Four all-reduces of 16 MB: 67,108,864 bytes of payload, and what TCP and the store add.
+# Four all-reduces of 16 MB: 67,108,864 bytes of payload, plus the overhead of TCP and the store.
 [ "$bytes" -ge 67108864 ] && [ "$bytes" -le 72000000 ] || { echo "expected 67-72 MB"; exit 1; }
 echo "passed"

@@ -84,7 +84,7 @@ std::optional<at::Tensor> optional(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-/// Two products of [queries, keys] with D columns, for every head; a causal one computes half of them.
+/// FLOP of two products of [queries, keys] with D columns per head; causal attention computes half of them.
 double attention_flops(const at::Tensor& q, const at::Tensor& k, bool causal) {
   return 4.0 * static_cast<double>(q.numel()) * static_cast<double>(k.size(2)) * (causal ? 0.5 : 1.0);
 }
@@ -169,7 +169,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> efficient_backward(
 
 using Numbers = std::optional<c10::SymInt>;
 
-/// One document of packed rows: tokens [begin, end) and, with a window, a mask that is 0 where a query sees a key and
+/// One document of packed rows: tokens [begin, end) and, with a window, a mask with 0 where a query sees a key and
 /// -infinity elsewhere.
 struct Document {
   std::int64_t begin, end;
@@ -192,7 +192,7 @@ std::vector<Document> documents_of(const at::Tensor& bounds, const Numbers& left
   return all;
 }
 
-/// Two products with D columns for every head, over the keys that each query sees.
+/// FLOP of two products with D columns per head, over the keys that each query sees.
 double documents_flops(const at::Tensor& q, const at::Tensor& bounds, const Numbers& left) {
   const at::Tensor here = host_view(bounds);
   const auto* at = here.const_data_ptr<std::int32_t>();

@@ -115,7 +115,7 @@ const c10::impl::DeviceGuardImplRegistrar guard_registered(c10::DeviceType::CUDA
 }  // namespace cuda_double
 
 namespace at {
-// The registry's key is the text of the second argument; the third needs a class name of its own.
+// The registry's key is the text of the second argument; the third must be a unique class name.
 using DoubleHooks = cuda_double::Hooks;
 C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, DoubleHooks)
 }  // namespace at

@@ -220,8 +220,8 @@ class Call {
       stack_.emplace_back(result);
       return;
     }
-    // A kernel that accepts no generator uses LibTorch's default CPU generator; for this call that one gets the
-    // device's numbers.
+    // A kernel that accepts no generator uses LibTorch's default CPU generator; for this call that generator gets the
+    // device's state.
     const bool lend = op_.hasTag(at::Tag::nondeterministic_seeded) && !seeded_;
     at::Generator host = at::detail::getDefaultCPUGenerator();
     const at::Tensor former = lend ? host.get_state() : at::Tensor();
@@ -254,7 +254,7 @@ void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) { Call(o
 
 TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>()); }
 
-// An operator with its own CPU kernel nearly always has its own CUDA kernel, too. Without this registration, one that
+// An operator with its own CPU kernel nearly always also has its own CUDA kernel. Without this registration, one that
 // also has a composite kernel would use the latter (native_layer_norm: seven operators instead of one, with different
 // last bits).
 TORCH_LIBRARY_IMPL(aten, CUDA, m) {

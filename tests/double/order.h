@@ -1,14 +1,13 @@
 #pragma once
 /// \file
 /// The order of work on the double's devices: current device and stream of a thread, events, and a vector clock per
-/// stream. Kernels run when they are enqueued; the clocks alone decide whether a real device could have run them in
-/// another order. Every function may be called from any thread.
+/// stream. Kernels run when they are enqueued; the clocks alone decide whether a real device could have run them in a
+/// different order. Every function may be called from any thread.
 ///
 /// The rule (happens-before, Lamport 1978; vector clocks, Fidge 1988 and Mattern 1989): an access at tick t of stream s
 /// precedes a kernel of stream r if the clock of r has s at t or later. An event carries the clock of the stream that
 /// recorded it; a stream that waits for the event takes the maximum of both clocks. The host has one clock for all of
-/// its threads, so a wait of one thread counts for every thread: faults may be missed because of this, but none is
-/// invented.
+/// its threads, so a wait of one thread counts for every thread: this can hide faults, but never reports a false one.
 
 /// Environment: DOUBLE_EVENT_MS=n: every host wait for an unfinished event takes n ms, as on a device that is slower
 /// than the host.
@@ -72,7 +71,7 @@ double event_milliseconds(void* event);
 /// The host waits for all work enqueued on the stream. Counted as a wait.
 void host_waits(Wait kind, const std::string& operation, int device, std::int64_t stream);
 /// The same for an event. Counted only if fewer than 50 kernels are enqueued on the stream after it: otherwise the
-/// device remains busy meanwhile.
+/// device stays busy during the wait.
 void host_waits_event(void* event);
 void host_waits_device(int device);
 

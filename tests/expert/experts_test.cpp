@@ -105,7 +105,7 @@ TEST(ExpertParallel, equals_one_process) {
   }
 }
 
-// Wire bytes equal the bytes of the slots that leave their rank, there and back, and the same again in backward.
+// Wire bytes equal the bytes of the slots that leave their rank, counted there and back, and once more in backward.
 TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
   for (const int ranks : {2, 4}) {
     const auto outcomes = run_ranks(ranks, [&](comm::World& world) {
@@ -136,8 +136,8 @@ TEST(ExpertParallel, sends_the_slots_that_go_elsewhere) {
   }
 }
 
-// Each rank's tokens get separate products: results and gradients are bit for bit those of that rank's tokens alone,
-// whichever rank has the expert.
+// Each rank's tokens get separate products: results and gradients equal, bit for bit, those computed from that rank's
+// tokens alone, whichever rank has the expert.
 TEST(ExpertParallel, fixed_order_keeps_the_ranks_tokens_apart) {
   const std::vector<std::int64_t> each = {5, 0, 9, 3};
   run_ranks(4, [&](comm::World& world) {

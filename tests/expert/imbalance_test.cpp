@@ -1,5 +1,5 @@
 // All tokens of all ranks go to one rank's experts: this works, and the bytes kept for backward match
-// docs/parallelism.md; with a capacity they are those of an even load.
+// docs/parallelism.md; with a capacity they equal those of an even load.
 #include <tests/distributed/harness.h>
 
 #include <ATen/ATen.h>

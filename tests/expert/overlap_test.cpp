@@ -18,7 +18,7 @@ namespace {
 using namespace tessera;
 using namespace tessera::testing;
 
-// Four experts on each of two ranks, hence four chunks; a chunk's products take many times as long as its transfer.
+// Four experts on each of two ranks make four chunks; a chunk's products take many times as long as its transfer.
 constexpr std::int64_t C = 256, F = 512, E = 8, k = 2, N = 512;
 
 struct Times {

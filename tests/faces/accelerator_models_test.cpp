@@ -33,7 +33,7 @@ Judge make_judge() {
   return Judge();
 }
 
-/// A model that produces outputs and one that distinguishes them from the true ones: each loss depends on what the
+/// A model that produces outputs and a model that distinguishes them from the true ones: each loss depends on what the
 /// other model learns.
 at::Tensor judge_loss(const at::Tensor& true_scores, const at::Tensor& made_scores) {
   return (true_scores - 1).square().mean() + made_scores.square().mean();
@@ -73,7 +73,7 @@ Both train_plain() {
     clip(*judge, 0.5);
     judge_optimizer.step();
     maker_optimizer.zero_grad();
-    maker_loss(judge->forward(made)).backward();  // through the judge, which does not learn from it
+    maker_loss(judge->forward(made)).backward();  // through the judge, which is not updated by this loss
     clip(*maker, 0.01);
     maker_optimizer.step();
   }
@@ -112,7 +112,7 @@ TEST_P(AcceleratorModels, two_models_learn_from_each_other) {
   });
 }
 
-/// One Accelerator for both models, or one for each: the same bits, with accumulation, bf16, and both losses in one
+/// One Accelerator for both models gives the same bits as one for each, with accumulation, bf16, and both losses in one
 /// backward.
 TEST_P(AcceleratorModels, models_that_do_not_touch_are_trained_as_apart) {
   run_ranks(GetParam(), [](comm::World& world) {

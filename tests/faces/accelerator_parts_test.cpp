@@ -43,7 +43,7 @@ TEST(AcceleratorParts, seeds_are_the_same_on_all_processes_or_one_for_each) {
 TEST(AcceleratorParts, objects_and_several_tensors_are_gathered) {
   run_ranks(3, [](comm::World& world) {
     const Accelerator accelerator;
-    std::vector<std::string> mine;  // one for each rank below this one
+    std::vector<std::string> mine;  // one per lower rank
     for (int i = 0; i < world.rank(); ++i) mine.push_back(concat("rank ", world.rank(), " \"", i, "\""));
     EXPECT_EQ(accelerator.gather_object(mine),
               (std::vector<std::string>{"rank 1 \"0\"", "rank 2 \"0\"", "rank 2 \"1\""}));
@@ -318,7 +318,7 @@ TEST(AcceleratorParts, the_loader_that_is_read_says_what_is_the_last_batch) {
   });
 }
 
-/// Has no state on rank 1.
+/// A module without state on rank 1.
 struct Stateless : Stateful {
   Value state() const override {
     if (world().rank() == 1) throw InputError("there is no state here");

@@ -1,5 +1,5 @@
 // The parts of DeepSpeed's face other than the loop itself, on real processes: initialize()'s results, queries,
-// gradients kept local, steps of another size, bf16 weights.
+// gradients kept local, steps of a different size, bf16 weights.
 #include <tests/faces/loop.h>
 #include <tests/faces/types_seen.h>
 #include <tests/paths.h>

@@ -1,6 +1,6 @@
 // The C++ of README and docs/, compiled: tools/docs/snippets.py looks up each block of those pages here or in examples/
 // (ignoring comments and white space), so that no page shows code that does not compile. Nothing here runs;
-// examples_test.cpp runs the examples. Change a block here when it changes in a page.
+// examples_test.cpp runs the examples. When a block changes in a page, change it here, too.
 
 #include <tessera/comm/mesh_groups.h>
 #include <tessera/faces.h>

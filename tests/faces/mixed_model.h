@@ -28,7 +28,7 @@ struct MixedModel : Model {
   at::Tensor forward(at::Tensor x) override { return out(at::relu(at::maximum(norm(frozen(in(x))), mask))); }
 };
 
-/// Another seed gives other weights, so loading must replace all of them.
+/// A different seed gives different weights, so loading must replace all of them.
 inline std::shared_ptr<MixedModel> make_mixed(std::uint64_t seed) {
   at::manual_seed(seed);
   return std::make_shared<MixedModel>();

@@ -31,7 +31,7 @@ std::vector<std::string> names_of(const Files& files) {
   return names;
 }
 
-/// A face with a model that has other values in every save.
+/// A face with a model that has different values in every save.
 struct Face {
   std::function<void(double value)> fill;
   std::function<void(const std::string& folder)> save;

@@ -1,4 +1,5 @@
-// Models of this library in a user's own loop: prepared and called like any module, on real processes against one.
+// Models of this library in a user's own loop: prepared and called like any module, on several real processes against
+// one.
 #include <tests/faces/loop.h>
 
 #include <tessera/config/sections/model_config.h>

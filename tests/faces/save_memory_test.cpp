@@ -38,8 +38,8 @@ struct WideImpl : torch::nn::Module {
 };
 TORCH_MODULE(Wide);
 
-/// Peak growth of this process in bytes while `save` ran. Pages of its peers' shards count as its own once it has read
-/// them, so it reads them beforehand.
+/// Peak growth of this process in bytes while `save` ran. Pages of its peers' shards count as its own once read, so it
+/// reads them beforehand.
 std::int64_t growth(comm::World& world, Sharded& sharded, const std::function<void()>& save) {
   for (int owner = 0; owner < world.size(); ++owner)
     sharded.gather_to_owners(std::vector<int>(sharded.named_parameters().size(), owner),

@@ -1,4 +1,5 @@
-// Checkpoints of tessera::Accelerator and of DeepSpeed's engine: who writes what, and that any layout reads any other.
+// Checkpoints of tessera::Accelerator and of DeepSpeed's engine: who writes what, and that any layout can read those of
+// any other.
 #include <tests/faces/mixed_model.h>
 
 #include <tessera/base/file.h>

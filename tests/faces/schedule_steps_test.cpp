@@ -120,7 +120,7 @@ TEST_P(ScheduleSteps, are_those_of_accelerate) {
         Accelerator accelerator(options);
         auto [model, optimizer, loader] =
             accelerator.prepare(make_net(), OptimizerSettings{.name = "sgd", .lr = kRate}, data);
-        // created once loader.size() is known, and therefore prepared separately
+        // created once loader.size() is known, so prepared separately
         auto scheduler = accelerator.prepare(
             optim::Schedule{.type = ScheduleType::linear, .warmup_steps = kWarmup, .total_steps = kTotal});
         EXPECT_EQ(run(accelerator, model, optimizer, loader, scheduler), one.rates) << what;

@@ -1,4 +1,5 @@
-// --tp_size in the faces: a user's module with a plan, our models with their own, on real processes against one.
+// --tp_size in the faces: a user's module with a plan, our models with their own, on several real processes against
+// one.
 #include <tests/faces/loop.h>
 #include <tests/tensor/user_nets.h>
 
@@ -36,7 +37,7 @@ at::Tensor loss_on(const at::Tensor& logits, const at::Tensor& ids) {
 }
 at::Tensor inputs(const at::Tensor& ids) { return ids.narrow(1, 0, net_tokens); }
 
-/// Another seed gives other values.
+/// A different seed gives different values.
 std::shared_ptr<HeadsNetImpl> user_net(std::uint64_t seed = 21) {
   at::manual_seed(seed);
   return std::make_shared<HeadsNetImpl>();

@@ -16,7 +16,7 @@ struct Classes : torch::nn::Module {
   torch::nn::Linear w = register_module("w", torch::nn::Linear(4, 5));
 };
 
-/// Four rows of 8 labels each, 8, 1, 1 and 1 of them counted; with `empty` none of the last row's.
+/// Four rows of 8 labels each, of which 8, 1, 1 and 1 count; with `empty`, none of the last row's count.
 RowSource few_labels(bool empty) {
   at::manual_seed(1);
   const at::Tensor x = at::randn({4, 8, 4}), y = at::randint(5, {4, 8}, at::kLong);

@@ -93,7 +93,7 @@ TEST_P(TrainerEvaluation, a_plateau_follows_the_metric_that_is_named_and_lowers_
     made.eval_dataset = steps_of(1);
     int evaluations = 0;
     made.compute_metrics = [&](const at::Tensor&, const TensorBatch&) {
-      const std::vector<double> scores = {1, 2, 2, 1, 5, 4, 4};  // bad in a row: 0 0 1 2: the rate falls; 0 1 2: again
+      const std::vector<double> scores = {1, 2, 2, 1, 5, 4, 4};  // bad in a row: 0 0 1 2, the rate falls; 0 1 2, again
       return Metrics{{"score", scores.at(static_cast<std::size_t>(evaluations++))}};
     };
     torch::optim::AdamW optimizer(made.model->parameters(), torch::optim::AdamWOptions(1e-2));
@@ -227,7 +227,7 @@ TEST_P(TrainerEvaluation, labels_are_smoothed_as_transformers_does) {
       TrainerOptions made = options(flags(world, {concat("--label_smoothing_factor=", factor), "--strategy=zero2"}));
       made.loss = loss;
       made.train_dataset = classes_of(6, true);
-      if (std::string(factor) == "0")  // smoothing counts the labels by itself
+      if (std::string(factor) == "0")  // smoothing counts the labels itself
         made.loss_count = [](const TensorBatch& batch) { return batch[1].ne(-100).sum().item<std::int64_t>(); };
       if (reordered) {  // labels that are not the last tensor of a batch
         const auto read = made.train_dataset->read;

@@ -36,7 +36,7 @@ const Kind kinds[] = {
 struct Saves : TrainerCallback {
   std::vector<std::string> folders;
   std::int64_t steps_done = 0;
-  std::vector<std::int64_t> told_at, of_step;  ///< steps done at that time; the checkpoint's step
+  std::vector<std::int64_t> told_at, of_step;  ///< number of completed steps at that time; the checkpoint's step
   std::function<void(std::int64_t step)> step_ends = [](std::int64_t) {};
   std::function<void()> is_saved = [] {};
   void on_step_end(const TrainerState& state, TrainerControl&) override {
@@ -151,7 +151,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_while_the_training_goes_on) {
     EXPECT_TRUE(format::verify_folder(first).whole()) << kind.name;
     EXPECT_EQ(read_json(path_join(first, "trainer_state.json")).at("global_step").as_int(), 2) << kind.name;
     disk.free_space();
-    run_ranks(GetParam(), [&](comm::World&) {  // step 2 was saved, whatever was computed meanwhile
+    run_ranks(GetParam(), [&](comm::World&) {  // step 2 was saved, whatever was computed during the save
       const Trained want = train(kind, GetParam(), {"--save_strategy=no"});
       std::vector<std::string> again = saving;
       again.push_back("--resume_from_checkpoint=last");

@@ -22,7 +22,7 @@ struct Watcher : TrainerCallback {
   }
 };
 
-/// Six steps; on the last rank the steps in `bad` (counted from 0) have a loss of NaN.
+/// Six steps; on the last rank, the loss of the steps in `bad` (counted from 0) is NaN.
 TrainerOptions six_steps(const comm::World& world, std::set<std::int64_t> bad, std::vector<std::string> flags) {
   flags.insert(flags.begin(), {concat("--per_device_train_batch_size=", all_rows / world.size()), "--logging_steps=1",
                                "--lr_scheduler_type=linear"});

@@ -1,5 +1,5 @@
-// Errors of tessera::Trainer and `tessera train` about settings that depend on evaluations: the same rules, in the same
-// words.
+// Errors of tessera::Trainer and `tessera train` about settings that depend on evaluations: both have the same rules
+// and texts.
 #include <tests/error_of.h>
 #include <tests/faces/trainer_options.h>
 

@@ -60,7 +60,7 @@ TEST(TrainerSaves, parts_are_read_by_any_number_of_ranks_and_any_strategy) {
       for (const char* other : {"ddp", "full_shard"})
         expect_close(trained(mixed(flags(again, 2, other, {resume}), 9)), whole, 1e-4, strategy + " to " + other);
     });
-    // One rank loads the checkpoint and takes no further step: BatchNorm would see other batches than on two ranks.
+    // One rank loads the checkpoint and takes no further step: BatchNorm would see different batches than on two ranks.
     run_ranks(1, [&](comm::World&) {
       TrainerOptions given = mixed(flags(path_join(folder.path(), "one"), 1, "ddp", {resume, "--max_steps=3"}), 9);
       const Weights got = trained(std::move(given));

@@ -25,7 +25,7 @@ bool is_followed(std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// A configuration in which this setting alone was given, and its value is not the default.
+/// A configuration that sets only this setting, to a value other than the default.
 config::Resolved with_other_value(const config::Field& field) {
   config::Resolved given;
   const std::string before = dump_json(field.get(given.values));
@@ -133,7 +133,7 @@ TEST(TrainerSettings, what_is_followed_is_read) {
     EXPECT_TRUE(reads(resolved.contains(name) ? configuration : trainer, name)) << name << " is not read anywhere";
 }
 
-/// Settings named as having no effect have none: no face reads them.
+/// Settings that are reported as ineffective have no effect: no face reads them.
 TEST(TrainerSettings, what_is_named_is_not_read) {
   // Groups for pipeline, context and expert parallelism are created only for programs that support them.
   const std::string trainer = sources({"tessera/faces/trainer.cpp", "tessera/faces/trainer_saves.cpp",

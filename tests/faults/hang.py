@@ -24,7 +24,7 @@ for trial in range(options.trials):
     late = said[0][0] - began[0][0] if said and began else float("inf")
     time.sleep(5)
     alive = work.process.poll() is None
-    for _ in range(2):  # the second signal kills
+    for _ in range(2):  # the second signal kills the job
         work.process.terminate()
         time.sleep(0.7)
     work.finish(60)

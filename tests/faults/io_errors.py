@@ -82,7 +82,7 @@ def sweep():
             good = False
             continue
         calls = max((len(made) for made in calls_of(os.path.join(folder, counted + ".log")).values()), default=0)
-        if calls == 0:  # another rank writes everything
+        if calls == 0:  # a different rank writes everything
             print(f"rank {rank} writes nothing of a checkpoint with {options.train_flags}")
             continue
         any_calls = True

@@ -102,7 +102,7 @@ try:
             cut_power()
         finally:
             training.end(work)
-        # Lines after the cut count too: data that can no longer reach the disk must not be reported as saved.
+        # Lines after the cut also count: data that can no longer reach the disk must not be reported as saved.
         announced = max(int(m.group(1)) for _, m in work.wait_for(training.SAVED, count=10**9, timeout=0))
         told = at + len(work.wait_for(training.STEP, count=10**9, timeout=0))
         unmount()

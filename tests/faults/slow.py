@@ -65,7 +65,7 @@ try:
         move(victim, os.path.dirname(group))
         code, _ = work.finish(job.limit(120))
         same = code == 0 and training.weights(output) == training.weights(undisturbed)
-        good = same and 0 <= steps < STEPS - 21  # it was slowed down
+        good = same and 0 <= steps < STEPS - 21  # the rank was indeed slowed down
         if not good:
             wrong.append(f"{seconds:g} s: exit code {code}\n{work.text()}")
         job.row(f"a rank at a hundredth of a processor for {seconds:g} s", f"exit code {code}, {steps} steps "

@@ -124,7 +124,7 @@ TEST(Digest, ChunksMayHaveOtherSizes) {
   EXPECT_TRUE(is_digest_chunk(std::uint64_t{1} << 30));
 }
 
-// For any split, the checksums of the parts combine to that of the whole.
+// For any split, the parts' checksums combine into the whole's checksum.
 TEST(Crc32c, ChecksumsOfNeighboursJoin) {
   EXPECT_EQ(crc32c_joined(crc32c(as_bytes("1234")), crc32c(as_bytes("56789")), 5), 0xE3069283u);
   EXPECT_TRUE(rc::check([](const std::vector<std::uint8_t>& first, const std::vector<std::uint8_t>& second) {

@@ -185,14 +185,16 @@ TEST(DeepspeedCheckpointFolder, files_that_are_missing) {
   }
   const Copy second("zero2");
   fs::remove(second.state(model2));
-  EXPECT_EQ(second.error(),
-            concat(second.path("global_step2"),
-                   ": 'mp_rank_00_model_states.pt' is missing, which a checkpoint of ZeRO stage 2 and 2 ranks has"));
+  EXPECT_EQ(
+      second.error(),
+      concat(
+          second.path("global_step2"),
+          ": 'mp_rank_00_model_states.pt' is missing, which every checkpoint of ZeRO stage 2 with 2 ranks contains"));
   const Copy third("zero3");
   fs::remove(third.state("zero_pp_rank_1_mp_rank_00_model_states.pt"));
   EXPECT_EQ(third.error(), concat(third.path("global_step2"),
-                                  ": 'zero_pp_rank_1_mp_rank_00_model_states.pt' is missing, which a checkpoint of "
-                                  "ZeRO stage 3 and 2 ranks has"));
+                                  ": 'zero_pp_rank_1_mp_rank_00_model_states.pt' is missing, which every checkpoint "
+                                  "of ZeRO stage 3 with 2 ranks contains"));
 }
 
 TEST(DeepspeedCheckpointFolder, files_of_other_runs) {
@@ -308,7 +310,7 @@ TEST(DeepspeedCheckpointFolder, a_stage_that_is_not_known) {
   EXPECT_EQ(copy.error(), concat(copy.state(optimizer0), ": has ZeRO stage 4; 1, 2 and 3 are supported"));
 }
 
-/// Without the list of paddings that BF16_Optimizer writes, a missing stage means that the writer is unknown.
+/// Without the list of paddings that BF16_Optimizer writes, a file without a stage has an unknown writer.
 TEST(DeepspeedCheckpointFolder, no_stage_and_not_of_bf16_optimizer) {
   const Copy copy("bf16_optimizer");
   copy.replace("bf16_"s + optimizer0, "group_paddings", "other_paddings");

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/half.h>
 #include <tessera/base/text.h>
 #include <tessera/format/gguf/gguf_to_hf.h>
-#include <tessera/format/half.h>
 #include <tests/paths.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The combined records of several readers of a folder verify it as well as reading it again.
+// The combined records of several readers verify a folder as reliably as reading it again.
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

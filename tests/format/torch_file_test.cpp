@@ -129,7 +129,8 @@ TEST(Pickle, values) {
   EXPECT_EQ(dict.find(dict.root(), "a")->integer, 5);
 }
 
-// Items set in or appended to an object without a state leave its state absent, whatever the size of the value storage.
+// Items set in or appended to an object without a state leave its state absent, whatever the fill level of the value
+// storage.
 TEST(Pickle, items_of_an_object_come_after_its_state) {
   static constexpr std::string_view allowed[] = {"collections."};
   for (const int others : {0, 1, 2, 3, 6, 7, 14, 15, 30, 31}) {  // varies the fill of the value storage

@@ -1,7 +1,7 @@
 // libFuzzer entry for checkpoints of DeepSpeed's ZeRO: any files in the folder give weights with as many bytes as their
-// shapes require and no more than the files could hold, or InputError.
+// shapes require and no more than the files can hold, or InputError.
 //
-// An input is a folder: a byte (odd: tied weights are each written), then files, each after the mark: its name, a line
+// An input is a folder: a byte (odd: every tied weight is written), then files, each after the mark: its name, a line
 // feed, the number of storages, the size of each (a byte, in units of 4 bytes), the pickle. The surrounding archive and
 // the numbers in the storages are generated here: torch_file_fuzz covers archives, and nothing depends on a weight's
 // value. A file with only a name repeats the file before it, because the ranks' descriptions are often alike.

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include <tessera/base/error.h>
-#include <tessera/base/json_lenient.h>
+#include <tessera/base/json/json_lenient.h>
 
 namespace {
 

@@ -1,6 +1,6 @@
-// libFuzzer entry for the server side of the rendezvous store: of any bytes before or after the greeting, only a frame
-// with the right size, sequence and MAC is delivered; any request in such a frame gets an answer that can be sent; and
-// the table's count of its memory stays correct.
+// libFuzzer entry for the server side of the rendezvous store: among any bytes before or after the greeting, only a
+// frame with the right size, sequence and MAC is accepted; any request in such a frame gets an answer that can be sent;
+// and the table's count of its memory stays correct.
 
 #include <tessera/launch/store/store_connection.h>
 #include <tessera/launch/store/store_table.h>

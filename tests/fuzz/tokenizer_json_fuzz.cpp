@@ -1,6 +1,6 @@
 // libFuzzer entry for the tokenizer.json reader and its tokenizers: any bytes give a tokenizer or InputError; a
 // tokenizer that loads encodes any text to ids within its vocabulary and decodes them again (Error if a pattern
-// backtracks without end). The first byte chooses: the rest is a tokenizer.json, NUL, and a text, or a choice of
+// backtracks too much). The first byte chooses: the rest is a tokenizer.json, NUL, and a text, or a choice of
 // components with patterns and texts from the input, which passes the reader more often.
 
 #include <cstddef>

@@ -123,7 +123,7 @@ TEST_P(AttentionKernel, IsTheSumOverKeysAndItsGradients) {
   }
 }
 
-// Scores far apart: the running maximum keeps every exponential finite, and much smaller scores contribute nothing.
+// Scores far apart: the running maximum keeps every exponential finite, and scores far below it contribute nothing.
 TEST_P(AttentionKernel, LargeScoresStayFinite) {
   const std::int64_t n = 150, size = 16;
   Floats q(n * size, 0.0f), keys(n * size, 0.0f), v(n * size, 0.0f), out(n * size), log_sums(n);

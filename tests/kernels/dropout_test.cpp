@@ -1,4 +1,4 @@
-// Random numbers by position: every instruction set draws the same, and they look random along and across lines.
+// Random numbers by position: every instruction set draws the same ones, and they look random along and across lines.
 #include <gtest/gtest.h>
 
 #include "isa.h"

@@ -150,8 +150,8 @@ TEST_P(EightBitKernels, ErrorsAreSmall) {
                          x.begin() + static_cast<std::ptrdiff_t>(i / 64 * 64 + 64));
       double most = 0;
       for (const float value : block) most = std::max<double>(most, std::fabs(value));
-      // In the upper decade the error is at most half of 0.9 / 64 of the scale. Each lower decade has half as many
-      // steps over a tenth of the range, so its errors are smaller.
+      // In the top decade the error is at most half of 0.9 / 64 of the scale. Each lower decade has half the steps for
+      // a tenth of the range, so its errors are smaller.
       EXPECT_LE(std::fabs(x[i] - y[i]), most * 0.45 / 64 * 1.001);
     }
   }

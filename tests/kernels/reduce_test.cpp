@@ -30,7 +30,7 @@ float from_fp16(std::uint16_t h) {
                             : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
   return h & 0x8000 ? -x : x;
 }
-/// By search: the nearest of all halves; the even one on a tie.
+/// The nearest of all halves, by exhaustive search; the even one on a tie.
 std::uint16_t to_fp16(float f) {
   const std::uint16_t sign = std::signbit(f) ? 0x8000 : 0;
   if (std::isnan(f)) return static_cast<std::uint16_t>(sign | 0x7e00);

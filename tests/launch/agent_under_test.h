@@ -113,7 +113,7 @@ class AgentUnderTest {
     });
   }
 
-  /// Reads both pipes to the end (when nobody holds them open any more) and waits for the agent.
+  /// Reads both pipes to the end (until no process holds them open) and waits for the agent.
   Captured finish(double seconds = 20) {
     result_.timed_out = !eventually(
         [&] {

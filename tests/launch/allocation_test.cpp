@@ -1,5 +1,5 @@
-// tessera doctor for a whole job: faults planted between hosts are found and get their remedy, a good allocation has
-// none, and the measurements between hosts are real.
+// tessera doctor for a whole job: faults planted between hosts are found and reported with a remedy, a good allocation
+// has no findings, and the measurements between hosts are real.
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

@@ -163,7 +163,7 @@ TEST(Entries, torn_and_absurd_ones_are_left_out) {
   clear(slot);
   for (std::uint64_t id = 0; id < 6; ++id) put(slot, id);
   slot.ring[1].id = ~std::uint64_t{0};        // being written
-  slot.ring[2].id = 2 + RankSlot::ring_size;  // belongs to another lap of the ring
+  slot.ring[2].id = 2 + RankSlot::ring_size;  // belongs to a different lap of the ring
   std::memset(&slot.ring[3].op, 0xee, sizeof slot.ring[3].op);
   std::memset(slot.ring[4].tag, 'x', sizeof slot.ring[4].tag);  // no terminator
   const auto entries = last_entries(slot);

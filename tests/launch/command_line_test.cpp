@@ -154,7 +154,7 @@ TEST(LaunchCommandLine, Machines) {
             1);
   EXPECT_TRUE(says({"--nnodes=1", "--node_rank=1", "prog"}, "there is only one machine"));
   EXPECT_EQ(parse_launch_command({"--nnodes=2", "--master_addr=a", "--node_rank=0", "prog"}).options.machine_rank, 0);
-  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // a launcher with another number of processes, not one per machine
+  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);  // a launcher with a different number of processes, not one per machine
   ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   ::unsetenv("JOB_COMPLETION_INDEX");
   EXPECT_TRUE(says({"--nnodes=2", "--master_addr=a", "prog"}, "--machine_rank"));
@@ -265,7 +265,7 @@ TEST(LaunchCommandLine, Output) {
   EXPECT_TRUE(says({"--redirects=3", "prog"}, "--log_dir"));
   EXPECT_TRUE(says({"--log_dir=d", "--redirects=4", "prog"}, "0 (none)"));
   EXPECT_TRUE(says({"--log_dir=d", "--redirects=0:1,0:2", "prog"}, "rank 0 is listed twice"));
-  EXPECT_EQ(parse_launch_command({"--tee=3", "prog"}).options.tee, 3);  // without log files: as without this flag
+  EXPECT_EQ(parse_launch_command({"--tee=3", "prog"}).options.tee, 3);  // without log files this flag has no effect
   EXPECT_EQ(parse_launch_command({"--local-ranks-filter=0,2", "prog"}).options.shown_ranks, (std::vector<int>{0, 2}));
 }
 

@@ -1,4 +1,4 @@
-// tessera doctor: each planted fault is found and gets its remedy; a good machine has no findings.
+// tessera doctor: each planted fault is found and reported with its remedy; a good machine has no findings.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

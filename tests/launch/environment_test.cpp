@@ -43,7 +43,7 @@ Variables without(Variables variables, const std::vector<std::string>& names) {
 }
 
 TEST(Environment, NothingMeansOneRank) {
-  const RankEnvironment e = read({{"RANK", ""}});  // empty counts as not set
+  const RankEnvironment e = read({{"RANK", ""}});  // an empty value counts as not set
   EXPECT_EQ(e.rank, 0);
   EXPECT_EQ(e.world_size, 1);
   EXPECT_EQ(e.local_rank, 0);

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A LivenessWatch over four ranks with a test board, clock and /proc. Every rank has a heartbeat at every look unless
-/// told otherwise.
+/// A LivenessWatch over four ranks with a test board, clock and /proc. Every rank's heartbeat advances at every look
+/// unless a test stops it.
 
 #include <tessera/launch/watch/liveness.h>
 
@@ -75,7 +75,7 @@ class JobUnderWatch {
     write_text(entry.group, "world");
     slot.next_entry = id + 1;
   }
-  /// The ranks block in the last collective they began; a rank that has begun none begins one first.
+  /// The ranks block in the last collective they began; a rank that has not begun any begins one first.
   void wait_in_collective(const std::vector<int>& ranks) {
     for (const int rank : ranks) {
       RankSlot& slot = board.slot(rank);

@@ -1,4 +1,4 @@
-// Settings see the job's size under one name, whichever launcher started it.
+// Settings refer to the job's size by one name, whichever launcher started it.
 
 #include <tessera/launch/cli/job_variables.h>
 

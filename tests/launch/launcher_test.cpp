@@ -339,7 +339,7 @@ TEST(Launcher, RanksThatStartedEndWhenALaterOneCannotStart) {
   const TemporaryFolder folder;
   const std::string program = path_join(folder.path(), "once");
   // The first rank that runs removes the program; starting 100 ranks takes longer than that. A rank whose program
-  // vanished during its start fails by itself instead: the others must end then too.
+  // vanished during its start fails by itself instead; then the others must also end.
   write_file_atomically(
       program, concat("#!/bin/sh\nrm -f ", program, "\necho $$ > ", folder.path(), "/pid.$RANK\nexec sleep 600\n"));
   ASSERT_EQ(run_and_capture({"chmod", "+x", program}).exit_code, 0);
@@ -372,7 +372,7 @@ TEST(Launcher, StandardInputIsEmpty) { EXPECT_EQ(run_agent(shell("wc -c"), ranks
 
 TEST(Launcher, SignalSettingsOfTheCallerDoNotReachTheRanks) {
   ::signal(SIGINT, SIG_IGN);  // as for a shell's background job
-  // A shell that is about to start a command when the signal arrives waits for the command, hence exec.
+  // A shell that is about to start a command when the signal arrives waits for that command, so use exec.
   AgentUnderTest agent(shell("grep -E 'Sig(Blk|Ign)' /proc/self/status; echo ready; exec sleep 600"), ranks(1));
   ::signal(SIGINT, SIG_DFL);
   ASSERT_TRUE(agent.wait_for("ready", 1));

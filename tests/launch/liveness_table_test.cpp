@@ -82,7 +82,7 @@ TEST(LivenessTable, AReportNamesRankPhaseAndSecondsAndComesLessAndLessOften) {
   ASSERT_EQ(found.size(), 5u);  // after 5, 10, 20, 40, 80 s
   EXPECT_TRUE(
       found[0].text.starts_with("no progress for 5 s: rank 1 (pid 101) computes (1 of a processor), step 4, "
-                                "forward; ranks 0, 2, 3 wait in a collective; no rank is terminated for that; "
+                                "forward; ranks 0, 2, 3 wait in a collective; no rank is terminated for this; "
                                 "reported again after 10"))
       << found[0].text;
 }
@@ -98,7 +98,7 @@ TEST(LivenessTable, ADeclaredPhaseIsReportedAfterAMinute) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_TRUE(says(
       found[0].text,
-      "rank 1 (pid 101) sleeps, merging adapters; ranks 0, 2, 3 wait in a collective; no rank is terminated for that"))
+      "rank 1 (pid 101) sleeps, merging adapters; ranks 0, 2, 3 wait in a collective; no rank is terminated for this"))
       << found[0].text;
 }
 

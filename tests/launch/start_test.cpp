@@ -42,7 +42,7 @@ TEST(SecretOfAJob, StrangersAreKeptOut) {
   two.trusted_network = true;
   const auto open = secret_of(two);
   ASSERT_TRUE(open);
-  two.options.machine_rank = 0;  // the same on all machines, but different for another job
+  two.options.machine_rank = 0;  // the same on all machines, but different for each job
   EXPECT_EQ(secret_of(two), open);
   two.options.master_port = 1;
   EXPECT_NE(secret_of(two), open);

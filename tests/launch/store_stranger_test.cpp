@@ -159,7 +159,7 @@ TEST(StoreStranger, AThousandConnectionsHoldNeitherDescriptorsNorTheOthersUp) {
   EXPECT_LE(open_descriptors(), own + 1000 + 64 + 4);
   const testing::Stopwatch watch;
   for (int i = 0; i < 100; ++i) before.add("count", 1);
-  StoreClient during = store.client();  // a legitimate client gets in meanwhile
+  StoreClient during = store.client();  // a legitimate client connects in the meantime
   EXPECT_EQ(during.add("count", 1), 101);
   EXPECT_LT(watch.seconds(), watch.limit(2));
   EXPECT_EQ(store.counters().authenticated, 2u);

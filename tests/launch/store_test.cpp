@@ -132,7 +132,7 @@ TEST(Store, LargeValues) {
   client.set("large", value);
   EXPECT_EQ(client.find("large"), value);
   expect_says(error_of<Error>([&] { client.set("larger", value + "x"); }), "at most 3145728");
-  expect_says(error_of<Error>([&] { client.set("huge", std::string(10 << 20, 'x')); }), "takes at most");
+  expect_says(error_of<Error>([&] { client.set("huge", std::string(10 << 20, 'x')); }), "accepts at most");
   expect_says(error_of<Error>([&] { client.set(std::string(1025, 'k'), "x"); }), "a key of 1025 bytes");
   EXPECT_EQ(client.find("larger"), std::nullopt);
 }

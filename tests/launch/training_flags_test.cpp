@@ -261,7 +261,7 @@ TEST_F(TrainingFlagsTest, MistakesEndHere) {
       {{"--use_fsdp", "-n", "3", "--parallelism_config_dp_replicate_size=2", "--parallelism_config_dp_shard_size=2"},
        "tessera launch: --parallelism_config_dp_replicate_size: parallelism_config_dp_replicate_size 2 x "
        "parallelism_config_dp_shard_size 2 are 4 processes, but num_processes is 3"},
-      {{"--include", "localhost:a"}, "--include localhost:a: expected numbers of devices: localhost:0,1"},
+      {{"--include", "localhost:a"}, "--include localhost:a: expected device numbers, such as localhost:0,1"},
       {{"--include", "localhost:1", "-n", "2"}, "--include localhost:1 already sets the number of ranks"},
   };
   for (const auto& [words, message] : cases)

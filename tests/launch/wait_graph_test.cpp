@@ -114,7 +114,7 @@ TEST(WaitGraph, ACircleIsTold) {
                     rank(2, {{Op::barrier, 6, Status::done, "b", 2}, {Op::reduce, 1, Status::started, "c", 2}}),
                     rank(3, {{Op::reduce, 1, Status::started, "c", 2}})},
                    now);
-  // 2 and 3 are together in 'c' and wait for nobody: there is no cycle, and 1 waits for 2.
+  // 2 and 3 are together in 'c' and wait for no other rank, so there is no cycle; 1 waits for 2.
   EXPECT_EQ(verdict.culprits, std::vector<int>{2}) << verdict.text;
   const auto circle = find_culprit({rank(0, {{Op::send, 0, Status::started, "world", 2, 1}}),
                                     rank(1, {{Op::send, 0, Status::started, "world", 2, 0}})},

@@ -180,7 +180,7 @@ TEST(Watch, ARankThatComputesForEverIsToldAndNotEnded) {
   AgentUnderTest agent(fake("--victim 1 --at 5 --do spin"), options);
   ASSERT_TRUE(agent.wait_for("victim ", 1));
   EXPECT_TRUE(agent.wait_for_error(" computes (")) << agent.err();
-  EXPECT_TRUE(agent.wait_for_error("step 4, forward; ranks 0, 2 wait in a collective; no rank is terminated for that"))
+  EXPECT_TRUE(agent.wait_for_error("step 4, forward; ranks 0, 2 wait in a collective; no rank is terminated for this"))
       << agent.err();
   std::this_thread::sleep_for(std::chrono::duration<double>(2.5 * options.hang_timeout));  // a sleeper would be ended
   EXPECT_TRUE(is_running(pids_after(agent.out(), "victim ").at(0)));

@@ -89,7 +89,7 @@ RC_GTEST_PROP(BatchShares, EveryRowLiesInOneMicroBatchOfOneRank, ()) {
   RC_ASSERT(next == std::accumulate(shares.begin(), shares.end(), std::int64_t{0}));
 }
 
-/// Runs `steps` steps on ranks of the given speeds, with each rank's time disturbed by `noise`.
+/// Runs `steps` steps on ranks of the given speeds, with each rank's time multiplied by `noise`(step, rank).
 std::int64_t run_steps(BatchBalancer& balancer, const std::vector<double>& seconds_per_row, std::int64_t rows,
                        int steps, const std::function<double(int, std::size_t)>& noise) {
   const Shares unbounded(seconds_per_row.size(), INT64_MAX);

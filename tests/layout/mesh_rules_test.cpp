@@ -277,7 +277,7 @@ TEST(MeshRules, WhatFitsIsAccepted) {
       {"tp=16", qwen, {}},
       {"cp=4", gpt2, tokens(1024)},
       {"cp=4", gpt2, tokens(1020, false, a2a)},
-      {"cp=8", gpt2, tokens(1024)},  // head counts matter to a2a only
+      {"cp=8", gpt2, tokens(1024)},  // head counts matter only for a2a
       {"cp=4", llama, tokens(1024, false, a2a_p2p)},
       {"cp=4,tp=2", llama, tokens(1024, true, a2a)},
       {"cp=16", qwen, tokens(1024, false, a2a)},  // eight ranks share a key head
@@ -335,7 +335,7 @@ RC_GTEST_PROP(MeshRules, SuggestionsAreAccepted, ()) {
   RC_ASSERT(mesh_problems(c.mesh(), c.model, c.use).empty());
 }
 
-// An accepted mesh divides every dimension, whichever way it is computed.
+// An accepted mesh divides every dimension, however it is computed.
 RC_GTEST_PROP(MeshRules, WhatIsAcceptedDivides, ()) {
   const Case c = any_case();
   if (!mesh_problems(c.mesh(), c.model, c.use).empty()) return;

@@ -120,7 +120,7 @@ TEST(ScheduleCheck, fewer_micro_batches_than_ranks_run) {
       }
 }
 
-// Evaluation runs on the same stages as training, with another number of batches.
+// Evaluation runs on the same stages as training, with a different number of batches.
 TEST(ScheduleCheck, forwards_of_any_number_of_micro_batches) {
   for (const ScheduleRow& row : schedules())
     for (const int batches : {1, 3, 9}) {

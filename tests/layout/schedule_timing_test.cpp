@@ -86,7 +86,7 @@ TEST(ScheduleTiming, peak_bytes_are_what_is_in_flight) {
       const InFlight in_flight = count_in_flight(schedule);
       for (std::size_t rank = 0; rank < 4; ++rank)
         EXPECT_DOUBLE_EQ(timing.ranks[rank].peak_bytes, in_flight.of_rank_before_input[rank]) << row.name;
-      // Activations kept whole until W: the papers' count of activations in flight.
+      // If activations are kept whole until W, their number equals the papers' count of activations in flight.
       const Timing whole = time_schedule(schedule, {.stages = {{.activation_bytes = 1, .weight_gradient_bytes = 1}}});
       for (std::size_t rank = 0; rank < 4; ++rank)
         EXPECT_DOUBLE_EQ(whole.ranks[rank].peak_bytes, in_flight.of_rank[rank]) << row.name;

@@ -42,7 +42,7 @@ std::vector<std::int64_t> listed(const std::vector<Range>& ranges) {
   return tokens;
 }
 
-/// Does query q of the row see key k, by definition?
+/// Whether query q of the row sees key k, by definition.
 bool sees(const SequenceCut& cut, const Sight& sight, std::int64_t row, std::int64_t q, std::int64_t k) {
   const auto document = [&](std::int64_t t) {
     return std::upper_bound(sight.documents.begin(), sight.documents.end(), row * cut.length + t);

@@ -252,8 +252,8 @@ TEST(Stages, CutsByCostForRanks) {
             "a model cannot be cut into 0 stages; possible are 1 to 65536");
 }
 
-// A search over pairs of blocks instead of all cuts of the chain, which are more than a million times as many for the
-// larger model: the time grows with the square of the number of blocks.
+// A search over pairs of blocks instead of all cuts of the chain, of which the larger model has a million times more:
+// the time grows with the square of the number of blocks.
 TEST(Stages, LargeModelsAreCutForRanksQuickly) {
   const auto model = [](int blocks) {
     ChainCosts costs;
@@ -310,9 +310,9 @@ TEST(Stages, LayoutsThatAreWrongSayTheColumn) {
   EXPECT_EQ(said("Et|t"), "column 5: a layout must end with L, the end of the model");
   EXPECT_EQ(said("Et|(t|L"), "column 4: this ( is not closed");
   EXPECT_EQ(said("Et|t)L"), "column 5: this ) closes no (");
-  EXPECT_EQ(said("*3EtL"), "column 1: a repeat must follow a letter, | or ), and only once");
-  EXPECT_EQ(said("Et*2*3L"), "column 5: a repeat must follow a letter, | or ), and only once");
-  EXPECT_EQ(said("E(*3t)L"), "column 3: a repeat must follow a letter, | or ), and only once");
+  EXPECT_EQ(said("*3EtL"), "column 1: a repeat must follow a letter, | or ), and may occur only once there");
+  EXPECT_EQ(said("Et*2*3L"), "column 5: a repeat must follow a letter, | or ), and may occur only once there");
+  EXPECT_EQ(said("E(*3t)L"), "column 3: a repeat must follow a letter, | or ), and may occur only once there");
   for (const char* text : {"Et*L", "Et*0L", "Et*-1L", "Et*99999999999999999999L"})
     EXPECT_EQ(said(text), "column 3: a repeat needs a whole number of at least 1 after its *") << text;
   EXPECT_EQ(said("Eta|tL"),
@@ -473,9 +473,9 @@ TEST(Stages, CutsBeforeNamedBlocks) {
   EXPECT_EQ(counts_of(cut_before({}, 5)), (Counts{5}));
   EXPECT_EQ(
       error_of([] { (void)cut_before({4, 3}, 8); }),
-      "stage 2 cannot begin with block 3: stage 1 begins with 4, so it is one from there to 8 (8: the end alone)");
+      "stage 2 cannot begin with block 3: stage 1 begins with 4, so it must be from there to 8 (8: the end alone)");
   EXPECT_EQ(error_of([] { (void)cut_before({9}, 8); }),
-            "stage 1 cannot begin with block 9: it is one from 0 to 8 (8: the end alone)");
+            "stage 1 cannot begin with block 9: it must be from 0 to 8 (8: the end alone)");
 }
 
 TEST(Stages, LayoutsAreWritten) {

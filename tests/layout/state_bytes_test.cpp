@@ -1,4 +1,4 @@
-// State bytes of a rank: the strategies' formulas, on the engine's layouts.
+// State bytes of a rank: the strategies' formulas against the engine's layouts.
 
 #include <tessera/layout/state_bytes.h>
 

@@ -1,4 +1,4 @@
-// The table of strategies and the names that map to its rows.
+// The table of strategies, and the names that select its rows.
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>

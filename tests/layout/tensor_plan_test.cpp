@@ -119,7 +119,7 @@ RC_GTEST_PROP(TensorPlan, PartsOfAllRanksAreTheWholeAsOftenAsItIsShared, ()) {
     RC_ASSERT(rank == 0 || part.sharers == sharers);
     sharers = part.sharers;
     for (const std::int64_t place : by_definition(part)) ++times[static_cast<std::size_t>(place)];
-    // Ranks that share a part are adjacent, and the first of them counts it.
+    // Ranks that share a part are adjacent, and only the first of them counts it.
     if (part.dim >= 0) {
       const TensorPart first = part_of(any.shape, any.rule, rank - rank % sharers, any.ranks);
       RC_ASSERT(first.ranges == part.ranges);
@@ -284,7 +284,7 @@ TEST(TensorPlan, what_does_not_divide_is_refused_with_the_ranks_that_would) {
             "tensor parallelism: h.0.w has 6 heads, which 4 ranks neither divide nor are a multiple of; possible are "
             "1, 2, 3, 6 ranks");
   EXPECT_EQ(said({24, 4}, {"w", colwise, 1, 5}, 5),
-            "tensor parallelism: h.0.w has 24 outputs for 5 heads, which must divide them");
+            "tensor parallelism: h.0.w has 24 outputs, which are not a multiple of 5 heads");
   EXPECT_EQ(said({10, 4}, {"w", colwise, 3}, 2),
             "tensor parallelism: h.0.w has 10 outputs, which do not form 3 equal blocks (packed_colwise:3)");
   EXPECT_EQ(said({30, 4}, {"w", colwise, 3}, 4),
@@ -311,7 +311,7 @@ TEST(TensorPart, blocks_of_different_numbers_of_heads) {
   EXPECT_EQ(error_of([&] { (void)part_of({24, 5}, rule, 0, 4); }),
             "tensor parallelism: w has a block of 2 heads, which 4 ranks do not divide; possible are 1, 2 ranks");
   EXPECT_EQ(error_of([&] { (void)part_of({25, 5}, rule, 0, 2); }),
-            "tensor parallelism: w has 25 outputs for 8 heads, which must divide them");
+            "tensor parallelism: w has 25 outputs, which are not a multiple of 8 heads");
 }
 
 }  // namespace

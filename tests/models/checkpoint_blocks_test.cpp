@@ -1,4 +1,4 @@
-// Gradient checkpointing of our models, chosen by number, name and part: the same bits with fewer bytes.
+// Gradient checkpointing of our models, chosen by number, name and part: the same results bit for bit, in less memory.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

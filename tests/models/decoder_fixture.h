@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Configurations of decoders for tests: those of tests/fixtures/llama, and parameter counts of published ones.
+/// Configurations of decoders for tests: the fixtures in tests/fixtures/llama, and parameter counts of published
+/// models.
 
 #include <tessera/base/file.h>
 #include <tessera/models/overrides.h>

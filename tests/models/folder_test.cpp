@@ -1,5 +1,5 @@
-// Model folders from other programs: other name prefixes, weights that are quantized or claim to be, fewer rows than
-// tokens.
+// Model folders from other programs: different name prefixes, weights that are quantized or declared as such, fewer
+// rows than tokens.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
@@ -162,7 +162,7 @@ TEST_F(ModelFolder, RowsThatAreAddedAreTheMeanOfTheOthers) {
       EXPECT_TRUE(at::allclose(added, old.mean(0).expand_as(added), 1e-5, 1e-7)) << item.key();
     }
     EXPECT_GT(grown, 0);
-    // The same, read in pieces.
+    // The same folder, read in pieces.
     std::string folder;
     ModelConfig config;
     config.model_name_or_path = place;

@@ -1,5 +1,5 @@
 // The Llama family against Python transformers: tests/fixtures/llama/*, made by tests/parity/make_llama_fixtures.py,
-// which documents each number. Bound: 1e-5 relative (docs/strategies.md).
+// which documents every number. Bound: 1e-5 relative (docs/strategies.md).
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -219,7 +219,7 @@ TEST_P(MixtureParity, TheRoutersBalancingLoss) {
   for (const auto& [block, load] : routers.load)
     EXPECT_EQ(load.sum().item<std::int64_t>(), ids.numel() * balance.top_k) << "block " << block;
   EXPECT_TRUE(run.model->take_router_statistics().load.empty());
-  // Two passes over the same tokens with half the weight each add up to the whole.
+  // Two passes over the same tokens, each with half the weight, add up to one full pass.
   const at::Tensor whole = run.slots[0].parameter.grad().clone();
   for (const auto& slot : run.slots) slot.parameter.mutable_grad().reset();
   run.model->set_auxiliary_scale(0.5);

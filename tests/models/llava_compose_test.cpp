@@ -201,7 +201,7 @@ TEST_F(ComposeLlava, AFolderThatSeesImagesKeepsItsProjector) {
   EXPECT_TRUE(at::equal(loss(*compose()), loss(*whole_)));
 }
 
-// Flags and the tower's files apply to a model that is being composed; a trained model has its own settings.
+// Flags and the tower's files apply only while a model is composed; a trained model has its own settings.
 TEST_F(ComposeLlava, AFolderThatSeesImagesSaysHow) {
   const auto write_mean = [&](const char* folder, double mean) {
     write_file_atomically(at(folder) + "/preprocessor_config.json", concat("{\"image_mean\": [", mean, ", 0.5, 0.5]}"));

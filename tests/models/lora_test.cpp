@@ -207,7 +207,7 @@ TEST(ApplyLora, APatternIsMatchedWithWholeNames) {
   checkpoint::write_adapter_folder(out.path(), models::adapter_state(*model), config, nullptr);
   EXPECT_EQ(read_json(out.path() + "/adapter_config.json").at("target_modules").as_string(),
             R"(.*\.h\.[1-9]\..*c_(attn|fc))");
-  const auto other = gpt2();  // names of other modules match, too, so the selected ones are listed in full
+  const auto other = gpt2();  // names of other modules also match, so the selected ones are listed in full
   const auto more = models::apply_lora(*other, targets({R"(.*attn.*)"}), 0).target_modules;
   EXPECT_EQ(more, (std::vector<std::string>{"c_attn", "transformer.h.0.attn.c_proj", "transformer.h.1.attn.c_proj"}));
   EXPECT_NE(error_of([&] { models::apply_lora(*gpt2(), targets({"h.(1"}), 0); }).find("not a regular expression"),

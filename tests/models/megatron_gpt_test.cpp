@@ -36,7 +36,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-/// The settings of a config.json that both share: sizes, rotation, whether the head is tied.
+/// The config.json settings that both have: sizes, rotation, whether the head is tied.
 Value megatron_config(const Value& fixture, const std::string& members) {
   Value config = parse_json("{" + members + "}", "megatron");
   config.set("model_type", Value::of("megatron_gpt"));
@@ -109,7 +109,7 @@ void expect_same(const Case& test) {
     at::manual_seed(8);
     Weights weights;
     for (const auto& item : wanted->named_parameters()) {
-      item.value().add_(at::randn_like(item.value()) * 0.1);  // make norms and biases matter, too
+      item.value().add_(at::randn_like(item.value()) * 0.1);  // so that norms and biases also matter
       weights[test.named(item.key())] = item.value();
     }
     EXPECT_EQ(model->named_parameters().size(), weights.size());
@@ -356,9 +356,9 @@ TEST(MegatronGpt, SinkhornBalancesInTrainingOnly) {
     const at::NoGradGuard no_grad;
     for (const auto& item : model->named_parameters())
       if (item.key().ends_with("post_attention_layernorm.bias"))
-        item.value().fill_(1);  // a component that all tokens share,
+        item.value().fill_(1);  // all tokens share a component,
       else if (item.key().ends_with("mlp.gate.weight"))
-        item.value().mul_(20)[2].add_(0.6);  // and that makes all of them choose one expert
+        item.value().mul_(20)[2].add_(0.6);  // which makes all of them choose one expert
   }
   at::manual_seed(2);
   const at::Tensor ids = at::randint(0, 97, {8, 32}, at::kLong);
@@ -389,15 +389,15 @@ TEST(MegatronGpt, WhatMakesNoModel) {
       {R"("num_experts": 4, "router_balancing": "auction")", "supported: sinkhorn"},
       {R"("num_experts": 4, "num_experts_per_tok": 5)", "num_experts_per_tok"},
       {R"("num_experts": 6, "n_group": 4)", "6 experts do not divide into n_group 4 equal groups"},
-      {R"("num_experts": 4, "add_bias_linear": true)", "experts have no biases here"},
+      {R"("num_experts": 4, "add_bias_linear": true)", "experts with biases are not implemented"},
       {R"("num_experts": 4, "shared_expert_gate": true)", "shared_expert_gate needs shared_expert_intermediate_size"},
       {R"("gated_linear_unit": true, "hidden_act": "gelu")", "hidden_act"},
       {R"("layer_types": ["linear_attention"])", "layer_types has 1 entries for 2 layers"},
       {R"("layer_types": ["full_attention", "mamba"])", "layer type \"mamba\" is not supported"},
       {R"("layer_types": ["full_attention", "linear_attention"], "linear_num_value_heads": 6)",
        "linear_num_value_heads 6 is not a multiple of linear_num_key_heads 16"},
-      {R"("attn_output_gate": true, "kv_lora_rank": 8)", "latent attention has no gates here"},
-      {R"("kv_lora_rank": 8, "qk_layernorm": true)", "latents have no other norms here"},
+      {R"("attn_output_gate": true, "kv_lora_rank": 8)", "latent attention with gates is not implemented"},
+      {R"("kv_lora_rank": 8, "qk_layernorm": true)", "other norms of latents are not implemented"},
       {R"("kv_lora_rank": 8, "num_key_value_heads": 2)", "in latent attention every head has its own keys"},
   };
   for (const auto& [members, text] : cases)

@@ -231,7 +231,7 @@ TEST(MoeModels, SharedOutExperts) {
       const nn::Permutation p = nn::permutation_of(own.masked_fill(here.logical_not(), -1), held);
       return nn::unpermute(nn::grouped_mlp(nn::permute(x, p), p.counts, w.gate, w.up, w.down), p, routing.weights);
     };
-    // `low` runs; at each layer the other model's experts contribute.
+    // `low` runs; at each layer the other model's experts add their results.
     auto others = sparse_layers(*high);
     std::size_t layer = 0;
     low->set_experts(
@@ -246,7 +246,7 @@ TEST(MoeModels, SharedOutExperts) {
     std::size_t compared = 0;
     for (const auto& model : {low, high})
       for (const auto& item : model->named_parameters()) {
-        if (!item.value().grad().defined()) continue;  // `low` has it, too
+        if (!item.value().grad().defined()) continue;  // `low` has the parameter, too
         EXPECT_TRUE(at::allclose(item.value().grad(), wanted.at(item.key()), 1e-4, 1e-6)) << item.key();
         ++compared;
       }

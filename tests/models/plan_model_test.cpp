@@ -260,7 +260,7 @@ TEST(PlanModel, StagesHoldAllParameters) {
   }
 }
 
-// Also the FLOP count, by which a run's MFU is computed.
+// Also compares the FLOP count from which a run's MFU is computed.
 TEST(PlanModel, CountsTheFlopThatTheModelsSay) {
   for (const auto& [what, config] : all_configurations()) {
     SCOPED_TRACE(what);

@@ -58,7 +58,7 @@ data::Batch batch_of() {
   return batch;
 }
 
-/// One document at a time, written in plain operations with autograd.
+/// The reference: one document at a time, in plain operations with autograd.
 class Reference {
  public:
   explicit Reference(const models::Llama& model) {
@@ -77,7 +77,7 @@ class Reference {
       const at::Tensor own = at::embedding(at("model.embed_tokens.weight"), ids.slice(0, begin, end));
       at::Tensor h = norm(block(own, "model.layers.0"), "model.norm");
       for (std::int64_t k = 0; k <= depths; ++k) {
-        if (k > 0 && length > k) {  // the positions that have a token k ahead
+        if (k > 0 && length > k) {  // positions with a token k ahead
           const std::string layer = concat("model.layers.", k);
           const at::Tensor both =
               at::cat({norm(own.slice(0, k), layer + ".enorm"), norm(h.slice(0, 0, length - k), layer + ".hnorm")}, -1);

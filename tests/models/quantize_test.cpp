@@ -69,7 +69,7 @@ std::vector<at::Tensor> passes(models::CausalLm& model) {
   return found;
 }
 
-/// GPT-2 stores its weights transposed, so products are summed in another order.
+/// GPT-2 stores its weights transposed, so products are summed in a different order.
 bool stores_out_first(const torch::nn::Module& model) {
   return maps_in(model).begin()->second->layout == nn::WeightLayout::out_in;
 }

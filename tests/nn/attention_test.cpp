@@ -135,8 +135,8 @@ TEST(Attention, CachedContinuesTheSequence) {
   }
 }
 
-// Encoders: no token attends to the padding after a row's tokens, whatever it contains, and its keys get no gradient.
-// Head widths of our own kernels (16) and of LibTorch's (8).
+// Encoders: no token attends to the padding after a row's tokens, whatever it contains, and the padding's keys get no
+// gradient. Covers head widths of our own kernels (16) and of LibTorch's (8).
 TEST(Attention, BothWaysFollowsTheDefinitionForwardAndBackward) {
   at::manual_seed(0);
   for (const std::int64_t d : {8, 16})
@@ -180,8 +180,8 @@ TEST(Attention, PositionsCountFromTheStartOfADocument) {
   EXPECT_TRUE(nn::document_positions({}, 2, 3).equal(at::tensor({0, 1, 2, 0, 1, 2}, at::kLong)));
 }
 
-// Two heads on eight threads: queries are divided, too. Results and gradients equal those of one thread bit for bit,
-// and LibTorch's to rounding.
+// Two heads on eight threads, so that queries are also divided. Results and gradients equal those of one thread bit for
+// bit, and LibTorch's to rounding.
 TEST(Attention, FlashIsTheSameOnAnyNumberOfThreads) {
   const int before = at::get_num_threads();
   at::manual_seed(7);

@@ -1,5 +1,5 @@
-// Dropout by position, of activations and of attention weights: parts draw the same as the whole, in every type;
-// gradients are compared with autograd through the same factors written out.
+// Dropout by position, of activations and of attention weights: parts draw the same numbers as the whole, in every
+// type. Gradients are compared with autograd through the same factors written out.
 #include <gtest/gtest.h>
 
 #include <torch/csrc/autograd/autograd.h>

@@ -82,13 +82,13 @@ TEST_F(FakeQuantize, NumbersAreThoseOfTheFormulas) {
   for (const nn::FakeQuantization& how : ways()) {
     const at::Tensor got = nn::rounded_to_bits(x, how);
     ASSERT_TRUE(got.isfinite().all().item<bool>()) << how.bits;
-    // The last bit of the step decides the direction of a tie; for one and two bits the sums are formed in another
-    // order.
+    // The last bit of the step decides the direction of a tie; for one and two bits the sums are computed in a
+    // different order.
     EXPECT_LT(error(got, by_loops(x, how)), 1e-6)
         << how.bits << " bits, " << how.groups << " groups " << how.asymmetric;
     EXPECT_TRUE(
         nn::rounded_to_bits(x.transpose(0, 1), how).equal(nn::rounded_to_bits(x.transpose(0, 1).contiguous(), how)));
-    // At most as many different numbers as the bits allow.
+    // There are at most as many distinct numbers as the bits allow.
     if (how.groups == 1 && how.bits <= 8) {
       EXPECT_LE(std::get<0>(at::_unique(got)).numel(), how.bits == 1 ? 3 : how.bits == 2 ? 3 : 1 << how.bits);
     }

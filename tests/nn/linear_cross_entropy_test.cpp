@@ -39,7 +39,7 @@ TEST_F(LinearCrossEntropy, PredictsTheNextLabelFromEachPosition) {
   EXPECT_NEAR(nn::linear_cross_entropy(hidden, weight, labels, 2).item<double>(), 2 * expected, 1e-4);
 }
 
-// Labels that are already shifted, as in parts of sequences.
+// Uses labels that are already shifted, as in parts of sequences.
 TEST_F(LinearCrossEntropy, LabelsMayStandWhereTheyArePredicted) {
   const at::Tensor hidden = at::randn({2, 6, 8}), weight = at::randn({11, 8}), labels = at::randint(0, 11, {2, 6}),
                    shifted = at::constant_pad_nd(labels.slice(1, 1), {0, 1}, nn::ignored_label);

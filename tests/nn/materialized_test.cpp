@@ -10,7 +10,7 @@ namespace {
 using tessera::nn::Materialized;
 using tessera::nn::pointer;
 
-/// A tensor that has the key (and no memory).
+/// A tensor with the key and without memory.
 at::Tensor keyed() {
   const at::Tensor plain = at::empty({0});
   return at::detail::make_tensor<c10::TensorImpl>(

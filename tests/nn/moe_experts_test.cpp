@@ -149,8 +149,8 @@ TEST(MoeExperts, PaddedGroupsGiveTheSame) {
   }
 }
 
-// Rows of two sources: results and gradients are bit for bit those of each source alone. (In fp64 LibTorch's silu and
-// gelu give other bits for the elements after the last multiple of 16; this width has none.)
+// Rows of two sources: results and gradients equal, bit for bit, those of each source alone. (In fp64 LibTorch's silu
+// and gelu give different bits for the elements after the last multiple of 16; this width has none.)
 TEST(MoeExperts, SourcesApart) {
   const at::Tensor each = at::tensor({5, 0, 9, 3, 0, 0, 2, 40}, at::kLong).view({2, 4});  // [sources, experts]
   const std::int64_t first = 17, second = 42, experts = 4;

@@ -1,5 +1,5 @@
-// Routers give experts different numbers of rows in every step: what a product caches per number of rows must not
-// accumulate.
+// Routers give experts different numbers of rows in every step: the caches that products keep per number of rows must
+// not grow without bound.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>

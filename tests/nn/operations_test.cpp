@@ -169,7 +169,7 @@ TEST_F(Operations, AddLayerNormOfNothing) {
     const auto out = run(a);
     return Tensors{out.sum, out.normed};
   });
-  // As in a block: the sum continues as the residual stream, and x itself is not used again.
+  // As in a block, the sum becomes the residual stream and x itself is not used again.
   expect_same(inputs, [&](const Tensors& a) {
     const auto out = run({a[0] * 2, a[1], a[2]});
     return Tensors{out.sum * out.normed};

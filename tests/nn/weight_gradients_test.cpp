@@ -1,4 +1,4 @@
-// Backward in two parts gives the same bits as backward at once.
+// Backward in two parts gives the same bits as a single backward.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// States in bfloat16, rounded to nearest and at random.
+// States in bfloat16, rounded to nearest and stochastically.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -107,7 +107,7 @@ TEST(EightBitState, BitsDoNotDependOnCuts) {
   }
 }
 
-// As from a checkpoint: float32 values, cut differently.
+// Restores as from a checkpoint: float32 values, cut differently.
 TEST(EightBitState, RestoredStatesGoOnExactly) {
   const std::int64_t n = 12800;
   for (const OptimizerKind kind : {OptimizerKind::adamw_8bit, OptimizerKind::lion_8bit}) {

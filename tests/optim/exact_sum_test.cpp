@@ -1,4 +1,4 @@
-// ExactSum against 128-bit integers, and against itself in other orders.
+// ExactSum against 128-bit integers, and against itself in different orders.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 

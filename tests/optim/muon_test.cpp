@@ -131,9 +131,8 @@ TEST(Muon, makes_updates_nearly_orthogonal) {
     muon->step(1);
     const double scale = std::sqrt(static_cast<double>(shape[0]) / static_cast<double>(shape[1]));
     const at::Tensor values = at::linalg_svdvals(matrix / scale);
-    EXPECT_GT(values.min().item<float>(), shape[0] == shape[1] ? 0.02 : 0.6)
-        << values;                                          // smaller if the matrix is square
-    EXPECT_LT(values.max().item<float>(), 1.25) << values;  // can be arbitrarily small
+    EXPECT_GT(values.min().item<float>(), shape[0] == shape[1] ? 0.02 : 0.6) << values;  // smaller for a square matrix
+    EXPECT_LT(values.max().item<float>(), 1.25) << values;                               // can be arbitrarily small
   }
 }
 
@@ -152,7 +151,7 @@ TEST(Muon, is_torchs) {
   for (std::int64_t i = 0; i < 24; ++i) EXPECT_NEAR(matrix.view(-1)[i].item<float>(), expected[i], 2e-6) << i;
 }
 
-/// The same bits wherever a matrix is cut, even if one rank has none of it or all of it.
+/// The same bits wherever a matrix is cut, even if a rank has nothing or all of it.
 TEST(Muon, is_the_same_in_pieces) {
   const std::vector<std::int64_t> shape = {24, 16};
   const at::Tensor start = numbers(4, shape, at::kFloat), none = at::zeros({64});

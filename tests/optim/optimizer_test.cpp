@@ -1,4 +1,4 @@
-// AdamW and SGD against torch.optim's numbers, against the same formulas in ATen, and against themselves with other
+// AdamW and SGD against torch.optim's numbers, against the same formulas in ATen, and against themselves with different
 // cuts.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -159,7 +159,7 @@ TEST(Optimizer, adamw_is_the_papers_formula) {
 
 TEST(Optimizer, kernels_and_operators_agree) {
   for (const Make& make : {adamw(), sgd(0), sgd(0.9), sgd(0.9, true)}) {
-    // The float64 run draws other random numbers, so copy the float32 ones.
+    // The float64 run draws different random numbers, so copy the float32 ones.
     auto wide = make_slots(at::kFloat, 1);
     for (Slot& slot : wide) {
       const at::Tensor gradient = slot.parameter.grad().to(at::kDouble);

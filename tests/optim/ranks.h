@@ -17,7 +17,7 @@
 
 namespace ranks {
 
-/// Shared by the ranks: sums vectors over all of them, in order of arrival.
+/// Shared by the ranks: sums vectors over all of them in the order of arrival.
 class Meeting {
  public:
   explicit Meeting(int ranks) : barrier_(ranks) {}

@@ -154,7 +154,7 @@ TEST(Checkpoint, retain_graph_recomputes_again) {
   const variable_list second = torch::autograd::grad({loss}, stack.parameters(), {}, /*retain_graph=*/true);
   expect_same(second, first);
   EXPECT_EQ(parallel::checkpoint_counts().recomputed - before, 2);
-  // first a part of the graph, then the rest: tensors that the first pass did not use are not kept
+  // backward through a part of the graph, then the rest: tensors that the first pass did not use are not kept
   tessera::testing::Allocated allocated;
   expect_same(torch::autograd::grad({loss}, {stack.blocks[1]->down->weight}, {}, true),
               {first[stack.blocks[0]->parameters().size() + 4]});
@@ -318,7 +318,7 @@ TEST(Checkpoint, exceptions_leave_everything_in_order) {
   fail = false;
   expect_same(train_step(stack, x, fails), plain);
 
-  // an error in the recomputation: random state, grad mode and policies are restored, too
+  // random state, grad mode and policies are also restored after an error in the recomputation
   at::manual_seed(11);
   int calls = 0;
   Block block = stack.blocks[0];

@@ -1,4 +1,4 @@
-/// DataParallel around modules that draw random numbers, track statistics, checkpoint their activations, or keep other
+/// DataParallel around modules that draw random numbers, track statistics, checkpoint their activations, or have other
 /// state.
 
 #include <ATen/ATen.h>

@@ -119,7 +119,7 @@ TEST(DataParallel, a_step_equals_the_step_on_the_whole_batch) {
     EXPECT_LT((bias.grad() - bias_gradient).abs().max().item<double>(), 1e-13);
     EXPECT_LT(distance(take_gradients(*net), expected), 1e-12) << replicas;
 
-    // Gradients accumulate, as backward always does.
+    // Gradients accumulate, as in any backward.
     for (int i = 0; i < 2; ++i) loss(dp(ids, bias)).backward();
     auto twice = take_gradients(*net);
     for (at::Tensor& g : twice) g = g / 2;

@@ -57,7 +57,7 @@ class DroppingMaterializer final : public Materializer {
     }
   }
 
-  /// Makes a unit of `parameters`, each 64-byte aligned, in `dtype`; their current values are kept.
+  /// Makes a unit of `parameters`, each 64-byte aligned, in `dtype`. Keeps their current values.
   std::size_t manage(const std::vector<at::Tensor>& parameters, std::optional<at::ScalarType> dtype = {}) {
     const at::NoGradGuard no_grad;
     const std::size_t u = units_.size();

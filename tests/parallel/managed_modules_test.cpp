@@ -122,7 +122,7 @@ Case transformer() {
           }};
 }
 
-/// Our fused functions, which read through raw pointers.
+/// Uses our fused functions, which read through raw pointers.
 struct FusedImpl : nn::Module {
   FusedImpl() {
     for (const auto& [name, shape] :

@@ -72,7 +72,7 @@ TEST(RecordStep, finds_layers_and_counts_their_work) {
   EXPECT_LT(step.moment_bytes, 4 * n * v * 3 + step.layers[0].saved_bytes);
 }
 
-/// x w, written into existing memory, as some of our products are.
+/// Computes x w into existing memory, as some of our products do.
 struct ProductInto : torch::autograd::Function<ProductInto> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const at::Tensor& w) {
     ctx->save_for_backward({x, w});

@@ -196,7 +196,7 @@ def expect(output, files, hashed):
                 case = {"conversation": name, "prompt": prompt}
                 try:
                     case.update(render(tokenizer, source, conversation, prompt))
-                except Exception as error:  # any error of the template, jinja2 or Python counts as a refusal
+                except Exception as error:  # any error in the template, jinja2 or Python counts as a refusal
                     case["refused"] = f"{type(error).__name__}: {error}"[:200]
                 if hashed and "text" in case:
                     case["hash"] = fnv1a(case.pop("text"))

@@ -136,7 +136,7 @@ def check(build, name, preset, ranks, flags, divided):
                 folder = saved.group(1)
                 if os.path.exists(os.path.join(folder, "model.safetensors.index.json")) != divided:
                     problems.append(f"checkpoint-{saved.group(2)} is {'not ' if divided else ''}divided")
-                # Nobody reads the program's output pipe meanwhile; the output is small enough not to block it.
+                # The program's output pipe is not read while it runs; the output is small enough not to block it.
                 open_it(folder, f"checkpoint-{saved.group(2)}")
                 problems.extend(f"checkpoint-{saved.group(2)}: {text}" for text in state_files(folder))
                 opened_while_running += run.poll() is None

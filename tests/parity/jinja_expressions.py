@@ -108,8 +108,8 @@ class Maker:
             return f"({inner}) is {choose.choice(TESTS_WITH)}({self.expression(depth - 1)})"
         if kind == 7:
             step = choose.choice(["", "", ":", ":2", ":-1"])
-            # Slices only texts and lists: of other values jinja2 gives nothing where it folds constants, and an error
-            # elsewhere.
+            # Slices only texts and lists: for other values jinja2 gives nothing if it folds constants, and otherwise an
+            # error.
             sliced = choose.choice([self.text(0), choose.choice(["l", "m", "x", "r", "[]"])])
             return f"({sliced})[{self.bound()}:{self.bound()}{step}]"
         if kind == 8:
@@ -177,7 +177,7 @@ def outcome(source):
 def depends_on_python(result):
     text = result.get("text", "") + result.get("error", "")
     numbers = re.findall(r"\d{19,}", text)
-    text = re.sub(r"[', \n]", "", text).lower()  # also where a filter took it apart
+    text = re.sub(r"[', \n]", "", text).lower()  # also if a filter split it
     return "at0x" in text or "timeouterror" in text or numbers or "range(" in text
 
 

@@ -93,7 +93,7 @@ def main():
             sources = copy.deepcopy([record["conversations"]])
             if "image" in record:
                 sources = scope["preprocess_multimodal"](sources, arguments)
-            # has_image suits text-only records too: text without an image is tokenized in one piece.
+            # has_image also works for text-only records: text without an image is tokenized in one piece.
             made = run(sources, tokenizer) if version == "plain" else run(sources, tokenizer, has_image=True)
             ids, labels = ([int(x) for x in made[key][0]] for key in ("input_ids", "labels"))
             ignored = all(label == -100 for label in labels)

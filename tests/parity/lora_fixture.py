@@ -58,7 +58,7 @@ def make(name, base, options):
         logits = peft(input_ids=torch.tensor(tokens(99))).logits
     trained = [p for p in peft.parameters() if p.requires_grad]
     counts = list(peft.get_nb_trainable_parameters())
-    # PEFT trains copies of the modules to be saved, and counts the originals as well.
+    # PEFT trains copies of the modules to be saved, and also counts the originals.
     counts[1] -= sum(p.numel() for n, p in peft.named_parameters() if ".modules_to_save." in n)
     share = 100 * counts[0] / counts[1]
     line = f"trainable params: {counts[0]:,d} || all params: {counts[1]:,d} || trainable%: {share:.4f}"

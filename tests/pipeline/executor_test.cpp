@@ -121,7 +121,7 @@ TEST(PipelineRehearsal, ErrorsComeOutAsTheyAre) {
   EXPECT_THROW(executor.run(schedule), Error);
 }
 
-// I may be the whole backward: then all gradients of a micro-batch exist after it, with the same bits.
+// I may be the whole backward: all gradients of a micro-batch then exist after it, with the same bits.
 TEST_P(Pipeline, BackwardMayStayUndivided) {
   const int ranks = GetParam();
   run_ranks(ranks, [&](comm::World& world) {
@@ -227,7 +227,7 @@ TEST_P(Pipeline, TypesMayChangeBetweenBatches) {
   });
 }
 
-// Stages that are recomputed in backward, also with divided backward passes: the same bits.
+// Stages recomputed in backward give the same bits, also with divided backward passes.
 TEST(PipelineShapes, Recomputation) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble})
     run_ranks(2, [&](comm::World& world) {

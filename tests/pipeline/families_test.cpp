@@ -11,7 +11,7 @@ using namespace tessera;
 using namespace tessera::testing;
 namespace schedule = layout::schedule;
 
-/// A cut in which as many boundaries as possible are inside a block.
+/// A cut with as many boundaries as possible inside blocks.
 std::vector<layout::StagePart> between_halves(std::int64_t blocks, int stages) {
   std::vector<std::int64_t> halves;
   for (const layout::StagePart& part : layout::cut_evenly(2 * blocks, stages)) halves.push_back(part.blocks);
@@ -48,7 +48,7 @@ TEST_P(PipelineFamilies, gradients_in_double_precision) {
   const std::vector<at::Tensor> whole_losses = whole->take_prediction_losses();
   ASSERT_EQ(whole_losses.size(), static_cast<std::size_t>(whole->prediction_depths()));
   const auto wanted = whole->named_parameters();
-  double once = 0, twice = 0;  // elements of the model; those of the tied table, if any
+  double once = 0, twice = 0;  // number of elements of the model, and of the tied table, if any
   for (const auto& parameter : wanted) {
     once += static_cast<double>(parameter.value().numel());
     if (parameter.key() == whole->tied_parameter()) twice = static_cast<double>(parameter.value().numel());

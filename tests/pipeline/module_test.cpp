@@ -68,7 +68,7 @@ TEST_P(Module, MicroBatchesOfDifferentSizes) {
     options.variable_sizes = true;
     PipelineParallel pipe(*mine, options);
     EXPECT_EQ(differs(train_in_pipeline(pipe, *mine, 2, 7), reference), "");
-    // Cut by the caller, and undefined on ranks that do not use them.
+    // Micro-batches are cut by the caller and undefined on ranks that do not use them.
     std::vector<at::Tensor> inputs, targets;
     if (world.rank() == 0) inputs = batch_inputs(0, 7).tensor_split(3);
     if (world.rank() == ranks - 1) targets = batch_targets(0, 7).tensor_split(3);
@@ -109,7 +109,8 @@ TEST(ModuleParts, OtherRanksLayersAreLetGo) {
   });
 }
 
-/// A module that is not a Sequential: blocks in a list, the second used twice, and a parameter of the module itself.
+/// A module that is not a Sequential: it has a list of blocks, uses the second one twice, and has a parameter of its
+/// own.
 struct ListedImpl : torch::nn::Module {
   ListedImpl() : head(width, width) {
     shift = register_parameter("shift", at::full({width}, 0.1));
@@ -326,7 +327,7 @@ TEST(ModuleCuts, ByLayersParametersCostsAndTime) {
   });
 }
 
-/// Takes a given time for forward and backward together.
+/// A layer that takes a given time for forward and backward together.
 struct SlowImpl : torch::nn::Module {
   explicit SlowImpl(int the_ms) : ms(the_ms) { scale = register_parameter("scale", at::ones({1}, at::kDouble)); }
   at::Tensor forward(const at::Tensor& x) {

@@ -116,7 +116,8 @@ TEST_P(Observed, UneditedModules_have_the_bits_of_one_process) {
   }
 }
 
-// A tensor that is not row-major is sent in the order of its dimensions, so sums over rows round in another order.
+// A tensor that is not row-major is sent in the order of its dimensions, so sums over rows are rounded in a different
+// order.
 TEST(ObservedParts, TransposedActivations) {
   auto whole = residual(false, -1, true);
   const Trained reference = train_alone(*whole, [&](const at::Tensor& x) { return whole->forward(x); }, 4, 3);

@@ -52,7 +52,7 @@ bool in_order(const std::vector<double>& ms) {
   return zbv <= 1.04 * h1 && h1 < interleaved && interleaved < plain && plain <= 1.04 * gpipe && gpipe <= 1.04 * plain;
 }
 
-// Other processes may disturb the machine: the best of several rounds counts, up to most_rounds.
+// Other processes may disturb the measurement, so the best of up to most_rounds rounds counts.
 TEST(PipelineTimes, AreInTheOrderOfTheBubbles) {
   constexpr int ranks = 4, micro_batches = 8, most_rounds = 16;
   // F of a rank's part of the model, which may be several stages: much longer than the overhead

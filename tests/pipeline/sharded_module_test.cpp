@@ -26,7 +26,7 @@ struct TableImpl : torch::nn::Module {
 };
 TORCH_MODULE(Table);
 
-/// Six matrices; if tied, the last one is the first one.
+/// Six matrices; if tied, the last is the same as the first.
 torch::nn::Sequential net_of_tables(bool tied) {
   at::manual_seed(4);
   torch::nn::Sequential net;

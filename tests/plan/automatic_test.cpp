@@ -87,9 +87,9 @@ TEST_F(Automatic, RowsLieWithinTheirBounds) {
   EXPECT_GE(with({"--auto_min_batch_size", "32", "--auto_max_batch_size", "1024"}), 32);
   EXPECT_NE(error_of([&] {
               with({"--auto_min_batch_size", "1024"});
-            }).find("micro-batches are to have 1024 rows or more, a power of two that divides a rank's"),
+            }).find("micro-batches must have 1024 rows or more, a power of two that divides a rank's"),
             std::string::npos);
-  // A resumed run takes the rows that were chosen before, although other ones are given.
+  // A resumed run uses the rows per step that were chosen before, even if different ones are given.
   const std::string path = path_join(folder_.path(), chosen_file);
   std::vector<std::string> flags = given;
   flags.insert(flags.end(), {"--auto_max_batch_size", "2"});

@@ -2,10 +2,10 @@
 /// \file
 /// A baseline for step times: matrix products and memory passes at a share of the peak that depends on their size
 /// alone, with the steps of Calculon (Isaev et al. 2023, "Calculon: a methodology and tool for high-level co-design of
-/// systems and large language models", and its system files). Products reach 10, 60, 90, 95 % from 0, 1, 16, 128 GFLOP
-/// on; passes over memory 30, 60, 75, 90 % from 0, 1, 10, 100 MB on; links 65 % within a node and 90 % between nodes; a
-/// message takes 10 or 20 us. A pipeline's bubble follows its formula, and nothing is hidden beyond a roofline. The
-/// head, which Calculon omits, is counted.
+/// systems and large language models", and its system files). Products reach 10, 60, 90, 95 % at 0, 1, 16, 128 GFLOP
+/// and above; passes over memory 30, 60, 75, 90 % at 0, 1, 10, 100 MB and above; links 65 % within a node and 90 %
+/// between nodes; a message takes 10 or 20 us. A pipeline's bubble follows its formula, and nothing overlaps beyond the
+/// roofline. The head, which Calculon omits, is counted.
 
 #include <tessera/plan/hardware.h>
 #include <tessera/plan/plan.h>

@@ -1,4 +1,4 @@
-// Engines: each feature of an engine of some year shows up in the step time, in the time kind that it concerns.
+// Engines: each feature that an engine gained in some year changes the step time, in the kind of time that it concerns.
 
 #include <tessera/base/text.h>
 #include <tessera/plan/presets.h>
@@ -110,7 +110,7 @@ TEST(PlanEngine, EachTraitActsOnItsKind) {
   };
   const StepTime plain = with([](Engine&) {});
   const StepTime host = with([](Engine& e) { e.pipeline_host_seconds = 0.001; });
-  // A rank has half of the blocks; it runs a forward and a backward that takes twice as long.
+  // A rank has half of the blocks; its backward takes twice as long as its forward.
   EXPECT_NEAR(host[TimeKind::host], 0.001 * 3 * 16 / 2 * 16, 1e-9);
   EXPECT_EQ(plain[TimeKind::host], 0);
   const StepTime exposed = with([](Engine& e) { e.tensor_hidden = 0; });

@@ -55,7 +55,7 @@ TEST(Measured, FileReadsBack) {
   EXPECT_EQ(read.measured[0]->exchange("all_reduce", 4), nullptr);
 }
 
-// The overhead between operations adds to the computing time and to no other.
+// The overhead between operations is added to the compute time only.
 TEST(Measured, StepsTakeWhatLiesBetweenOperations) {
   Cluster c = machine();
   c.device.measured = c.measured[0];
@@ -91,7 +91,7 @@ TEST(Measured, CostsAreTheCurves) {
   const Placed two{2, 2};
   EXPECT_DOUBLE_EQ(collective_seconds(c, two, Collective::all_reduce, 1e6), 1e-2);
   EXPECT_DOUBLE_EQ(collective_seconds(c, two, Collective::all_reduce, 1e6, /*buffers=*/true), 5e-3);
-  // Collectives that were not measured are computed from the formula.
+  // Times of collectives that were not measured come from the formula.
   EXPECT_GT(collective_seconds(c, two, Collective::all_gather, 1e6), 0);
 }
 

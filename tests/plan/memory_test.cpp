@@ -407,7 +407,8 @@ TEST(PlanMemory, TheLastStageHasTheDepths) {
     EXPECT_EQ(elements(plain, before), parameter_count(plain));
     EXPECT_EQ(elements(model, run), parameter_count(model) + real(model.vocabulary * model.hidden));
     EXPECT_EQ(elements(idle, run), parameter_count(model)) << "depths that are not computed read no embeddings";
-    // With equal blocks the last stage grows by its depths and its embedding table; the first does not grow.
+    // With the same number of blocks, the last stage grows by its depths and its embedding table; the first does not
+    // grow.
     const std::vector<Memory> with = memory_by_rank(model, before, 0), without = memory_by_rank(plain, before, 0);
     EXPECT_EQ(with[0].total(), without[0].total());
     const double more = parameter_count(model) - parameter_count(plain) + real(model.vocabulary * model.hidden);
@@ -452,8 +453,8 @@ TEST(PlanMemory, ExpertParallelismDividesExpertsAlone) {
   EXPECT_EQ(one.embeddings.all() + 32 * one.block[1].all() + one.end.all(), parameter_count(model));
 }
 
-// A block that two stages share is counted once: the elements of attention on one stage, those of the MLP on the other,
-// each with its half of the activations.
+// A block that two stages share is counted once: attention's elements on one stage and the MLP's on the other, each
+// with its half of the activations.
 TEST(PlanMemory, StagesShareABlockThatIsCut) {
   for (const char* name : {"gpt2", "llama-3.2-1b", "mixtral-8x7b"}) {
     SCOPED_TRACE(name);

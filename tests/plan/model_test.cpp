@@ -38,7 +38,7 @@ TEST(Model, EveryPresetIsRead) {
   }
 }
 
-// The active parameters per token of a mixture, as its name states: A22B, A3B; DeepSeek-V3's report: 37 B.
+// Active parameters per token of a mixture of experts, as in its name: A22B, A3B; DeepSeek-V3's report: 37 B.
 TEST(Model, MixturesMeetAPartOfTheirParameters) {
   EXPECT_NEAR(active_parameters(find_model("qwen3-235b-a22b")), 22e9, 1.2e9);
   EXPECT_NEAR(active_parameters(find_model("qwen3-30b-a3b")), 3e9, 0.4e9);

@@ -134,7 +134,7 @@ TEST(Published, StepTimesAreNearWhatOthersMeasured) {
   EXPECT_LT(median(errors), median(calculon));
 }
 
-// A sample from every kind of source of the table for bench/plan_published.py.
+// Samples every kind of source in the table for bench/plan_published.py.
 TEST(Published, RowsOfTheTable) {
   std::vector<double> errors;
   double bias = 0;

@@ -29,7 +29,7 @@ TEST(PlanSearch, WhatIsFoundFitsAndCanBe) {
     ASSERT_FALSE(answer.best.empty()) << q.model.name;
     double before = 0, fastest = 1e300;
     for (const Candidate& c : answer.best) fastest = std::min(fastest, c.seconds);
-    EXPECT_LE(answer.best[0].seconds, fastest * 1.04);  // among equal plans fewer messages decide (sure.h)
+    EXPECT_LE(answer.best[0].seconds, fastest * 1.04);  // among equal plans the one with fewer messages wins (sure.h)
     for (const Candidate& c : answer.best) {
       EXPECT_EQ(c.plan.mesh.world_size(), q.cluster.devices);
       EXPECT_EQ(c.plan.rows * c.plan.micro_batches * c.plan.dp(), q.global_batch);
@@ -115,7 +115,7 @@ TEST(PlanSearch, MoreDevicesAreNotSlower) {
   }
 }
 
-// The middle of a pipeline is periodic: extrapolating from few micro-batches equals simulating all of them.
+// The middle of a pipeline is periodic: extrapolating from a few micro-batches equals simulating all of them.
 TEST(PlanSearch, FewMicroBatchesStandForMany) {
   for (const char* name : {"1f1b", "interleaved_1f1b", "zb_h1", "zbv"}) {
     Question q = question("llama-2-7b", "8xA100", 67, 2048);

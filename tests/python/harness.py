@@ -19,7 +19,7 @@ import traceback
 from datetime import timedelta
 
 CASES = []
-GRACE = 2.0  # seconds that the others have after one rank has failed
+GRACE = 2.0  # seconds until the others are killed after one rank has failed
 
 
 class Case:
@@ -142,7 +142,7 @@ def _child(the_case, rank):
         except Exception as error:
             said = {"status": "fail", "why": "the result cannot be saved: {}".format(error)}
     _say(rank, said)
-    # The process ends only when all have said something: who leaves first must not look like a dead rank to the others.
+    # The process ends only after all ranks have reported: a rank that leaves first must not look dead to the others.
     end = time.monotonic() + GRACE + 3
     while time.monotonic() < end and not all(
             os.path.exists(os.path.join(rank.folder, "said-{}".format(r))) for r in range(rank.size)):

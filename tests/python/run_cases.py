@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--show", action="store_true", help="output of the ranks of a failed case")
     args = parser.parse_args()
     import torch
-    import torch._dynamo  # noqa: F401 -- DDP imports it; every forked rank would
+    import torch._dynamo  # noqa: F401 -- imported here because DDP in every forked rank would import it
     import harness
     torch.set_num_threads(1)
     begin = time.monotonic()
@@ -46,7 +46,7 @@ def main():
     versions = (torch.__version__, *sys.version_info[:2])
     print("torch {} on Python {}.{}, {} cases".format(*versions, len(chosen)), flush=True)
     if "tessera" in backends:
-        import tessera.torch  # noqa: F401 -- registers the backend; forked ranks have it
+        import tessera.torch  # noqa: F401 -- registers the backend, which forked ranks inherit
     count, failed = {}, []
     for one in chosen:
         got = {}

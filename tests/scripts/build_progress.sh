@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/build.sh when its output is a log: a line for every 25th step, all compiler output below its step, ninja's exit
-# status, and nothing of CMake unless it fails. Uses fake cmake and ninja programs.
+# status, and no CMake output unless it fails. Uses fake cmake and ninja programs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT

@@ -1,4 +1,4 @@
-# Comments, messages and pages have no more of the constructions of docs/style.md than recorded.
+# Comments, messages and pages contain no more of the constructions that docs/style.md rejects than recorded.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 python3 tools/docs/english.py --check

@@ -24,7 +24,7 @@ commands, root, work = sys.argv[1:]
 for entry in json.load(open(commands)):
     if re.search(r"train[/_]features", entry["file"]):
         words = shlex.split(entry["command"])
-        words = words[:words.index("-o")]  # drops the names of object and source
+        words = words[:words.index("-o")]  # removes the names of object and source
         print(shlex.join(f"-I{work}" if word == f"-I{root}" else word for word in words))
         break
 PY

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A user's project with an installed Tessera: a copy of examples/outside is configured, built and run on one and on two
-# processes, which must give the same loss. Another LibTorch is refused by name, and Tessera as a subfolder of a project
-# provides the same target.
+# processes, which must give the same loss. A different LibTorch is refused by name, and Tessera as a subfolder of a
+# project provides the same target.
 #   tests/scripts/outside_project.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -67,7 +67,7 @@ if cmake -S . -B other -DCMAKE_PREFIX_PATH="$prefix" -DTESSERA_TORCH_DIR="$work/
 fi
 grep -q "is LibTorch 2.10.0" "$work/log" || { cat "$work/log"; fail "another LibTorch is not named"; }
 
-# In another project: no build type is forced on it, and none of our tests or install rules are added.
+# As part of another project: no build type is forced on it, and none of our tests or install rules are added.
 mkdir "$work/outer"
 cat > "$work/outer/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.25)

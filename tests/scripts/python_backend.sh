@@ -1,9 +1,9 @@
 #!/bin/bash
 # The Python modules over the C library of this build: the backend of torch.distributed runs PyTorch's own cases, DDP
 # and
-# FSDP2; Horovod's names; numpy (all cases: tests/python/run_cases.py). With the torch that python3 imports, else
-# that of LibTorch's wheel (.deps/torch) with
-# tools/deps_python.sh and stand-ins for the NVIDIA libraries that its import asks for.
+# FSDP2; Horovod's names; numpy (all cases: tests/python/run_cases.py). Uses the torch that python3 imports, or else the
+# torch of LibTorch's wheel (.deps/torch) with tools/deps_python.sh and stand-ins for the NVIDIA libraries that its
+# import asks for.
 #   tests/scripts/python_backend.sh BUILD
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)

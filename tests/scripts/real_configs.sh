@@ -60,7 +60,7 @@ python train_it.py --learning_rate 1e-4 --max_steps $[6/2] --logging_steps $LAYE
 X
 out=$(python3 tools/real_configs.py "$folder" "$1/tessera")
 row=$(grep '^all ' <<< "$out" | tr -s ' ')
-# columns: accepted, without model and data, not built, private words, unreadable, another program, refused by all,
+# columns: accepted, without model and data, not built, private words, unreadable, another program's, refused by all,
 # refused
 [ "$row" = "all 12/6 6 1 1 1 1 1 0 1 85.7%" ] && ! grep MEANS <<< "$out" || { echo "$out"; exit 1; }
 out=$(python3 tools/real_configs.py "$folder" "$1/tessera" --only recipe --sample 1 2)

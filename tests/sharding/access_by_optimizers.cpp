@@ -37,7 +37,7 @@ std::function<void(Run&)> with(Options options) {
   };
 }
 
-/// Trains with the caller's way of zeroing gradients: zero(run, optimizer).
+/// Trains; the caller zeroes gradients with zero(run, optimizer).
 std::function<void(Run&)> zeroed_by(std::function<void(Run&, SGD&)> zero) {
   return [zero = std::move(zero)](Run& run) {
     run.wrap();

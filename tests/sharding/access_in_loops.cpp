@@ -195,7 +195,7 @@ struct ActorCriticImpl : nn::Module {
 };
 TORCH_MODULE(ActorCritic);
 
-/// Many forwards whose results are kept for one backward; environments are divided over processes.
+/// Many forwards, with their results kept for one backward; environments are divided over processes.
 void actor_critic(Run& run) {
   ActorCritic model;
   const auto sharded = run.wrapper(*model);

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The ways in which a torch::nn program touches parameters and gradients. Each is a small program that runs on one
+/// The ways in which a torch::nn program accesses parameters and gradients. Each is a small program that runs on one
 /// process and, unchanged, on the ranks of a job. The table is in docs/sharding.md.
 
 #include <tests/distributed/ddp_models.h>

@@ -76,7 +76,7 @@ class CheckpointCorruption : public ::testing::Test {
   }
   std::uint64_t size_of(const std::string& name) { return fs::file_size(at(name)); }
 
-  // ---- the changes; nullopt: nothing would change, so another one is drawn ----
+  // ---- the changes; nullopt: nothing would change, so a different change is drawn ----
   using Maybe = std::optional<Change>;
   Maybe flip_a_bit() {
     const std::string& name = one_of(files_);
@@ -123,7 +123,7 @@ class CheckpointCorruption : public ::testing::Test {
     if (read_file(other) == read_file(at(name))) return std::nullopt;  // config.json
     fs::remove(at(name));
     fs::copy_file(other, at(name));
-    // If the manifest comes from another step, the other files do not match it.
+    // With the manifest of a different step, the other files do not match it.
     return name == format::kManifestName ? Change{"", files_} : Change{name};
   }
   /// Changes a digit or a word, or removes a line or indentation, in a JSON file, which usually remains valid JSON.

@@ -88,7 +88,7 @@ void check(comm::World& world, const char* backend) {
     const auto& parameters = sharded.named_parameters();
     const std::vector<int> holders = sharded.whole_holders();
     expect_true_holders(world, sharded, holders);
-    // each rank owns all; dealt out in turn; as a checkpoint assigns them
+    // each rank owns all; assigned round-robin; as a checkpoint assigns them
     for (int owner = 0; owner < world.size(); ++owner)
       expect_delivered(world, sharded, std::vector<int>(parameters.size(), owner));
     std::vector<int> turns;

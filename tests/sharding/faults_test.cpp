@@ -80,7 +80,7 @@ void expect_named(const Fault& fault, const char* strategy, int ranks, const std
           world.group().barrier().wait();
           watch = Stopwatch();
           ShardingOptions options{.strategy = strategy};
-          // Strategies that gather only buckets get a single bucket, because it is the gradients that differ.
+          // Strategies that exchange only buckets get a single bucket, because only the gradients differ.
           if (row_of(options.strategy).shard_parameters) options.wrap = by_class({"Linear"});
           Sharded sharded(model, options);
           const Scene scene{world, model, sharded, faulty};
@@ -202,7 +202,7 @@ TEST(ShardingFaults, a_nan_on_one_rank) {
 }
 
 TEST(ShardingFaults, a_unit_that_one_rank_does_not_use) {
-  // Later: the order is known, and the prefetched gather is for a unit that is not used.
+  // In a later step the order is known, and the prefetched gather is for a unit that is not used.
   for (const int at_step : {0, when})
     on_all({.name = at_step == 0 ? "unused unit, from the start" : "unused unit, later",
             .everywhere = {"middle"},

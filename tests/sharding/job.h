@@ -44,7 +44,7 @@ inline const std::vector<Form>& forms() {
   return forms;
 }
 
-/// All other ranks start with other values: the engine must broadcast rank 0's.
+/// All other ranks start with different values: the engine must broadcast rank 0's.
 inline void spoil_values(comm::World& world, const torch::nn::Module& module) {
   if (world.rank() == 0) return;
   const at::NoGradGuard no_grad;
@@ -130,7 +130,7 @@ inline at::Tensor without_key_bias(const std::string& name, const at::Tensor& va
 }
 
 /// The tolerances of fast order. `expected` may have any division into micro-batches, but the same one for AdamW:
-/// another division changes fp32 roundings, on one process too, and Adam amplifies them.
+/// a different division changes fp32 rounding, even on one process, and Adam amplifies it.
 inline void expect_close(comm::World& world, const Record& got, const Record& expected, Rule rule, at::ScalarType dtype,
                          const std::string& what) {
   double local = 0, reference = 0;

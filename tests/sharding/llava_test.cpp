@@ -1,5 +1,5 @@
-// A vision-language model under every strategy: the weights are those of one process even if a step has images on some
-// ranks only.
+// A vision-language model under every strategy: the weights equal those of one process even if only some ranks have
+// images in a step.
 #include <tests/sharding/job.h>
 
 #include <tessera/base/file.h>

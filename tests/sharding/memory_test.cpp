@@ -275,7 +275,7 @@ TEST(ShardingMemory, of_units_of_unequal_sizes) {
           const at::Tensor x = at::full({4, Stairs::width_of(0)}, 0.1);
           const auto expect_at_most = [&](const char* what, std::int64_t bytes, const std::function<void()>& run) {
             samples.clear();
-            for (int pass = 0; pass < 2; ++pass) run();  // the second pass runs with the first one's leftovers
+            for (int pass = 0; pass < 2; ++pass) run();  // the second pass runs next to the first one's cached memory
             at::Tensor used = at::tensor(samples, at::kDouble);
             world.group().all_reduce(used).wait();
             const double mean = used.max().item<double>() / world.size(), bound = 1.15 * static_cast<double>(bytes);
@@ -324,7 +324,7 @@ struct BesideTable : torch::nn::Module {
   }
 };
 
-// The pool holds only as much as was in use at one time, whatever the size of the root.
+// The pool holds at most as much as was in use at one time, whatever the size of the root.
 TEST(ShardingMemory, of_units_beside_a_large_root) {
   for (const char* strategy : {"full_shard", "shard_grad_op"})
     run_ranks(2, [&](comm::World&) {

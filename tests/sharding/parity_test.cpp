@@ -27,7 +27,7 @@ struct Cell {
   int accumulation;
   Rule rule;
   int wrap;     ///< 0: the task's classes, 1: none, 2: by size
-  bool forced;  ///< also the work that one rank could skip
+  bool forced;  ///< also do the work that one rank could skip
 
   std::string text(int ranks) const {
     return concat(task->name, ", ", form->name, ", ", ranks, " ranks, accumulation ", accumulation,

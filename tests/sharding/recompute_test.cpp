@@ -1,5 +1,5 @@
-// Sharding with every form of checkpointing: parameters are gathered and freed during recomputation, and not a bit
-// changes.
+// Sharding with every form of checkpointing: parameters are gathered and freed during recomputation, and results stay
+// the same bit for bit.
 #include <tests/sharding/job.h>
 
 #include <torch/csrc/autograd/autograd.h>

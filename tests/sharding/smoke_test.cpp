@@ -1,4 +1,4 @@
-// The engine's basic test: every strategy on real ranks against one process, for small unmodified modules.
+// Basic test of the engine: every strategy on real ranks against one process, for small unmodified modules.
 #include <tests/sharding/job.h>
 
 #include <gtest/gtest.h>

@@ -268,7 +268,7 @@ TEST_F(StagesSave, a_finished_model_is_a_folder_with_an_index) {
   const std::string one = whole();
   for (const std::int64_t most : {std::int64_t{1} << 40, std::int64_t{200}}) {
     const std::string folder = path(concat("model ", most));
-    const std::string announced = path(concat("announced ", most));  // by a process that exits before this one looks
+    const std::string announced = path(concat("announced ", most));  // by a process that exits before this one reads it
     const auto announce = [&](const std::vector<std::string>& names) {
       std::string text;
       for (const std::string& name : names)

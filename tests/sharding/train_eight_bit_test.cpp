@@ -1,4 +1,4 @@
-// tessera train --optim adamw_8bit and lion_8bit: the same bits under every strategy and after resuming on another
+// tessera train --optim adamw_8bit and lion_8bit: the same bits under every strategy and after resuming on a different
 // number of processes.
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST_F(TrainEightBit, IsNearStatesOfFloat32) {
   EXPECT_NEAR(last_loss("narrow"), last_loss("wide"), 0.02);
 }
 
-// Weights are in one file per stage, so compare the losses, to their last digit.
+// Weights are in one file per stage, so this compares the losses, to the last digit.
 TEST_F(TrainEightBit, PipelinesToo) {
   train_on(1, eight_bit("alone", "adamw_8bit", fixed));
   train_on(2, eight_bit("stages", "adamw_8bit", fixed + Words{"--pp_size", "2"}));
@@ -86,7 +86,7 @@ TEST_P(TrainEightBitSaved, AResumedRunMayHaveOtherProcesses) {
   const Words resumed = {"--resume_from_checkpoint", path("saved/checkpoint-2")};
   EXPECT_TRUE(train(1, eight_bit("one", "adamw_8bit", fixed + resumed)) == alone);
   EXPECT_TRUE(train(2, eight_bit("two", "adamw_8bit", fixed + resumed + Words{"--zero_stage", "2"})) == alone);
-  // Other optimizers with the same averages can read them, too.
+  // Other optimizers with the same averages can also read these states.
   EXPECT_NE(train(1, eight_bit("wide", "adamw", fixed + resumed)), "");
   EXPECT_NEAR(last_loss("wide"), last_loss("alone"), 0.02);
 }
@@ -129,7 +129,7 @@ TEST_F(TrainEightBit, TensorParallelIsNear) {
   train(1, eight_bit("alone", "adamw_8bit", {"--seed", "3"}));
   train(2, eight_bit("parts", "adamw_8bit", cut + Words{"--seed", "3"}));
   EXPECT_NEAR(last_loss("parts"), last_loss("alone"), 0.01);
-  // Whole again: the states come from the file, in blocks of whole matrices.
+  // With whole matrices again: the states come from the file, in blocks of whole matrices.
   train(1, eight_bit("whole", "adamw_8bit", {"--seed", "3", "--resume_from_checkpoint", path("parts/checkpoint-2")}));
   EXPECT_NEAR(last_loss("whole"), last_loss("alone"), 0.01);
 }

@@ -27,7 +27,7 @@ struct Branches : Model {
 };
 
 TEST(UnevenRanks, branches_that_depend_on_data) {
-  // [step][rank]: skipped units, another order, units used several times, unequal numbers of them.
+  // [step][rank]: skipped units, a different order, units used several times, unequal numbers of them.
   const std::vector<std::vector<std::vector<int>>> paths = {
       {{0, 1, 2}, {0, 1, 2}, {0, 1, 2}},
       {{0, 1, 2}, {0, 2}, {}},
@@ -74,7 +74,7 @@ TEST(UnevenRanks, branches_that_depend_on_data) {
           EXPECT_NEAR(loss.item<double>(), expected_loss, 1e-5) << strategy << " step " << step;
           loss.backward();
           b->step(0.05);
-          // An evaluation that takes other paths.
+          // An evaluation that takes different paths.
           {
             const at::NoGradGuard no_grad;
             job.path = paths[(step + 1) % paths.size()][static_cast<std::size_t>(world.rank())];

@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
                 entry["data"] = bytes(data)
             elif words[0] == "erase":
                 del self.store.objects[words[1]]
-            elif words[0] == "put":  # an object from another program, without our note
+            elif words[0] == "put":  # an object from another program, without our metadata
                 data = words[2].encode()
                 etag = hashlib.md5(data).hexdigest()
                 self.store.objects[words[1]] = {"data": data, "etag": etag, "crc": None, "meta": {}}

@@ -1,5 +1,5 @@
 /// \file
-/// Checkpoints to a store and back, with faults of the store, the network and the disk.
+/// Sends checkpoints to a store and fetches them, with faults of the store, the network and the disk.
 
 #include "fake_store.h"
 

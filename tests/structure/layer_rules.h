@@ -9,7 +9,7 @@
 namespace tessera::structure {
 
 /// Checks every source file under `root`/tessera and `root`/tools. Returns one line per violation, sorted:
-/// "tessera/nn/a.h:3: <tessera/train/b.h>: rule". An empty result means that the tree obeys. Rules:
+/// "tessera/nn/a.h:3: <tessera/train/b.h>: rule". An empty result means that the tree obeys the rules. Rules:
 ///  - a layer includes itself and the layers below it; the umbrella tessera/tessera.h may include everything; no layer
 ///  includes the umbrella or the C interface; checkpoint does not include launch, and train/core does not include
 ///  train/loop; nothing under tessera/ includes tools/, tests/, bench/ or examples/;

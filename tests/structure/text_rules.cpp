@@ -112,6 +112,19 @@ std::vector<std::string> headless_comments(const std::string& root) {
   return found;
 }
 
+std::vector<std::string> throwing_readers(const std::string& root) {
+  std::vector<std::string> found;
+  for (const std::string& path : sources(root)) {
+    if (!path.starts_with("tessera/") && !path.starts_with("tools/")) continue;
+    const std::vector<std::string> lines = lines_of(root, path);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (lines[i].find("istreambuf_iterator") != std::string::npos)
+        found.push_back(at(path, i) + "use read_file() or read_file_or_empty() of tessera/base/file.h");
+    }
+  }
+  return found;
+}
+
 std::vector<std::string> wrong_walks(const std::string& root) {
   constexpr std::size_t wanted = 6, most = 5;
   const std::string path = "CONTRIBUTING.md", title = "### Walk: ";

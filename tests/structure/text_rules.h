@@ -23,8 +23,12 @@ std::vector<std::string> crowded_folders(const std::string& root);
 /// states its purpose in a line "/// launch/store/: ...".
 std::vector<std::string> unexplained_folders(const std::string& root);
 
-/// Returns "path:line: ..." for each comment that begins with "of", because its subject is left to be guessed.
+/// Returns "path:line: ..." for each comment that begins with "of", because such a comment lacks its subject.
 std::vector<std::string> headless_comments(const std::string& root);
+
+/// Returns "path:line: ..." for each istreambuf_iterator in tessera/ and tools/: unlike getline(), it throws out of the
+/// function when read() fails, as it does for a file of /proc whose process has just ended.
+std::vector<std::string> throwing_readers(const std::string& root);
 
 /// Checks the walks in CONTRIBUTING.md: there must be six sections "### Walk: NAME" of numbered steps, each beginning
 /// with its file in backquotes, and at most five files per section. Returns the problems.

@@ -28,6 +28,8 @@ TEST(Text, EachFolderSaysWhatItIsFor) { expect_nothing(unexplained_folders(tesse
 
 TEST(Text, CommentsSayWhatTheySpeakOf) { expect_nothing(headless_comments(tessera::testing::source_path())); }
 
+TEST(Text, FilesAreReadWithoutStrayExceptions) { expect_nothing(throwing_readers(tessera::testing::source_path())); }
+
 TEST(Text, SixWalksOfFiveFiles) { expect_nothing(wrong_walks(tessera::testing::source_path())); }
 
 TEST(Sizes, PartsOfARunAreSmall) {
@@ -104,6 +106,14 @@ TEST(TextRules, CommentsSayWhatTheySpeakOf) {
   EXPECT_TRUE(headless_comments(tree.root()).empty());
   tree.add("tessera/a.h", "int x;  ///< of all ranks\n\n/// Of all.\nint y;\n");
   EXPECT_EQ(headless_comments(tree.root()).size(), 2u);
+}
+
+TEST(TextRules, ReadersThatThrowAreFound) {
+  MadeUpTree tree;
+  tree.add("tessera/launch/a.cpp", "f();\nreturn {std::istreambuf_iterator<char>(in), {}};\n");
+  tree.add("tests/a.cpp", "return {std::istreambuf_iterator<char>(in), {}};\n");
+  EXPECT_EQ(throwing_readers(tree.root()),
+            Violations{"tessera/launch/a.cpp:2: use read_file() or read_file_or_empty() of tessera/base/file.h"});
 }
 
 TEST(TextRules, ColumnsAreCodePoints) {

@@ -1,5 +1,5 @@
-// A model that is constructed without memory and then cut: the same parts, and never more than one whole parameter in
-// memory.
+// A model that is constructed without memory and then cut has the same parts, and never more than one whole parameter
+// in memory.
 #include <tests/parallel/allocated.h>
 #include <tests/tensor/families.h>
 

@@ -58,13 +58,13 @@ TEST(TensorMisuse, of_plans) {
   const auto cut = [](TensorPlan plan) {
     return [plan](comm::World&) { const TensorParallel parts(*heads_net().module, {.plan = plan}); };
   };
-  expect_refused("no parameter matches 'token.wieght'; there is 'token.weight'",
+  expect_refused("no parameter matches 'token.wieght'; did you mean 'token.weight'",
                  cut({{"token.wieght", embedding_rowwise}}));
   expect_refused("blocks.0.qkv.weight has 3 heads, which 2 ranks neither divide nor are a multiple of",
                  cut({{"qkv", colwise, 1, 3}}));
   expect_refused("which do not form 5 equal blocks (packed_colwise:5)", cut({{"qkv", colwise, 5}}));
   expect_refused("norm1.weight has 1 dimensions and is not a table", cut({{"blocks.0.norm1", embedding_rowwise}}));
-  // Ranks with different modules or plans.
+  // Ranks with different modules or plans are refused.
   expect_refused("ranks of world have different modules or plans", [](comm::World& world) {
     TensorPlan plan = heads_plan();
     if (world.rank() == 1) plan[1].style = rowwise;
@@ -73,7 +73,7 @@ TEST(TensorMisuse, of_plans) {
   expect_refused("rank 0 has 'no sequence_parallel', rank 1 'sequence_parallel'", [](comm::World& world) {
     const TensorParallel parts(*heads_net().module, {.plan = heads_plan(), .sequence_parallel = world.rank() == 1});
   });
-  expect_refused("parameter 'place.weight' has other bits on rank 1 than on rank 0", [](comm::World& world) {
+  expect_refused("parameter 'place.weight' on rank 1 differs from that on rank 0", [](comm::World& world) {
     const User user = heads_net();
     if (world.rank() == 1) parameter(user, "place.weight").detach()[3][2] += 1;
     const TensorParallel parts(*user.module, {.plan = heads_plan()});

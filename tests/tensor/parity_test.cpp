@@ -1,4 +1,4 @@
-// Every family on every mesh of tp, sp and dp equals one process: losses, norms, gradients, weights.
+// Every family on every mesh of tp, sp and dp gives the results of one process: losses, norms, gradients, weights.
 #include <tests/tensor/families.h>
 
 namespace {

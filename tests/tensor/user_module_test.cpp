@@ -123,8 +123,8 @@ TEST(UserModule, gradients_of_columns_are_formed_while_the_sum_is_on_its_way) {
     world.group().all_gather(all, at::tensor({began, formed, now()}, at::kDouble)).wait();
     const double late = all[1][0].item<double>();
     EXPECT_GT(all[0][1].item<double>(), all[0][0].item<double>());
-    EXPECT_LT(all[0][1].item<double>(), late);  // the gradient is complete before rank 1 has begun
-    EXPECT_GT(all[0][2].item<double>(), late);  // the pass does not end before rank 1 has begun
+    EXPECT_LT(all[0][1].item<double>(), late);  // the gradient is complete before rank 1 starts
+    EXPECT_GT(all[0][2].item<double>(), late);  // the pass does not end before rank 1 starts
   });
   ::munmap(page, sizeof(std::atomic<bool>));
 }
@@ -328,7 +328,7 @@ TEST(UserModule, functions_of_libtorch) {
   });
 }
 
-// Backward recomputes the forward that it belongs to, whatever passes came in between.
+// Backward recomputes the forward that it belongs to, whatever passes ran in between.
 TEST(UserModule, is_recomputed_after_other_passes) {
   const User whole = heads_net({.recompute = true});
   net_loss(whole, 0, 0, net_rows).backward();

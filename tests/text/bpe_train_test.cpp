@@ -42,7 +42,7 @@ TEST(BpeTrain, WhatItWritesLoadsAndShortensText) {
 TEST(BpeTrain, DocumentsAreCountedApart) {
   BpeTrainOptions options;
   options.vocab_size = 258;
-  // "b" + "c" is frequent only across document boundaries; within documents "a" + "b" is
+  // "b" + "c" is frequent only across document boundaries; within documents, "a" + "b" is
   EXPECT_EQ(train_bpe({"ab", "cab", "cab"}, options).merges,
             (std::vector<std::pair<std::string, std::string>>{{"a", "b"}}));
 }

@@ -1,5 +1,5 @@
-// tessera train --strategy auto with real processes: its output, the file it writes, and a later run that uses the
-// file.
+// tessera train --strategy auto with real processes: its output, the file that it writes, and a later run that uses
+// this file.
 
 #include "program.h"
 
@@ -31,7 +31,7 @@ TEST_F(AutoStrategyTest, chooses_trains_and_goes_on_with_the_same) {
 TEST_F(AutoStrategyTest, what_cannot_be_is_said_before_anything_is_written) {
   const std::string out = "out";
   const std::vector<std::pair<Strings, std::string>> table = {
-      {{"--strategy", "auto", "--zero_stage", "2"}, "the planner chooses the strategy, or you do"},
+      {{"--strategy", "auto", "--zero_stage", "2"}, "either the planner or you choose the strategy"},
       {{"--strategy", "auto", "--num_processes", "2", "--tp_size", "4"}, "tp_size"},
       {{"--strategy", "autos"}, "did you mean auto?"}};
   for (const auto& [more, words] : table) {

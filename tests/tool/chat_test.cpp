@@ -23,7 +23,7 @@ class ChatTest : public ToolTest {
     *std::find(all.begin(), all.end(), at("text.txt")) = at("chats.jsonl");
     return all;
   }
-  /// Runs chat with `said` as its standard input.
+  /// Runs chat with `said` on its standard input.
   launch::Captured chat(const std::string& said, const std::string& more = "") const {
     write_file_atomically(at("said.txt"), said);
     return launch::run_and_capture({"/bin/sh", "-c",

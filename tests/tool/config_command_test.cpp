@@ -1,4 +1,4 @@
-// tessera config as a user runs it; and one run, described in five ways, that trains to the same bits each time.
+// tessera config as a user runs it; and a run, described in five ways, that trains to the same bits each time.
 
 #include "../config/five_ways.h"
 #include "program.h"
@@ -90,7 +90,7 @@ TEST_F(ConfigCommand, ChecksEveryKindOfFileAndNamesAllProblems) {
   EXPECT_EQ(ok.exit_code, 0) << ok.out;
   EXPECT_TRUE(ok.out.starts_with(concat(good, ": accelerate's file, ok: 3 settings\n"))) << ok.out;
   EXPECT_TRUE(contains(ok.out, concat("  ", good, ":5: fsdp_use_orig_params has no effect: "))) << ok.out;
-  // config show counts as many settings in the file, and prints the same warnings
+  // config show counts the same number of settings in the file, and prints the same warnings
   for (const Strings& words : {Strings{"--config_file", good}, Strings{good}}) {
     const auto shown = config(Strings{"show"} + words);
     Strings warnings = split(ok.out, '\n');

@@ -14,7 +14,7 @@ struct Matrix {
   std::vector<float> values;
 };
 
-/// NumPy's format 1.0, as read by numpy.load.
+/// Reads NumPy's format 1.0, as numpy.load does.
 Matrix read_npy(const std::string& path) {
   const std::string bytes = read_file(path);
   EXPECT_TRUE(bytes.starts_with(std::string("\x93NUMPY\x01\x00\x76\x00", 10)));

@@ -1,5 +1,5 @@
-// No command that writes a file replaces an existing one: it names the file in its message, unless --overwrite was
-// given. Whole runs: tests/train/run_files_test.cpp; model folders: checkpoint_command_test.cpp.
+// A command that writes a file does not replace an existing one without --overwrite, and names it in its message. Whole
+// runs: tests/train/run_files_test.cpp; model folders: checkpoint_command_test.cpp.
 
 #include "program.h"
 

@@ -55,7 +55,7 @@ TEST_F(FinalModel, AFullDiskDoesNotCostTheOlderModel) {
                         {finetuning(out, large), finetuning(out, large + other + Strings{"--lora_alpha", "32"})},
                         {finetuning(out), finetuning(out, large + other)},
                         {finetuning(out, large), finetuning(out, other)}};
-  std::map<Strings, std::string> trained;  // the results of runs, for the cases that start from them
+  std::map<Strings, std::string> trained;  // results of runs from which cases start
   for (const Case& c : cases) {
     remove_tree(out);
     std::string& kept = trained[c.older];

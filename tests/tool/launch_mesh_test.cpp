@@ -34,7 +34,7 @@ TEST_F(LaunchMesh, TheEndOfARunHasATableByAxis) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const std::string said = run.out + run.err;
   EXPECT_TRUE(contains(said, "communication") && contains(said, "tp  all_reduce")) << said;
-  double waited = 0;  // sum over all rows: each is a share of the same time
+  double waited = 0;  // at most 100 over all rows: each is a share of the same time
   for (const std::string& line : split(said, '\n'))
     if (contains(line, " s ") && line.ends_with(" %") && contains(line, "  ")) {
       const std::string words = line.substr(0, line.size() - 2);

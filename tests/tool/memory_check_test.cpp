@@ -57,7 +57,7 @@ TEST_F(MemoryCheckTest, CountsATowerOfImages) {
   EXPECT_FALSE(path_exists(at("seen")));
 }
 
-// Frozen weights have neither gradients nor optimizer states, and in four bits take hardly an eighth of their bytes.
+// Frozen weights have neither gradients nor optimizer states, and in four bits take about an eighth of their bytes.
 TEST_F(MemoryCheckTest, CountsWhatAdaptersNeed) {
   make_folders(at("base"));
   for (const int layers : {12, 500}) {

@@ -24,7 +24,7 @@ std::optional<pid_t> rank_process(const std::string& output, const std::string& 
                         variables = read_file(concat("/proc/", name, "/environ"));
       if (contains(command, output + '\0') && contains('\0' + variables, concat('\0', "RANK=", rank, '\0')))
         return static_cast<pid_t>(*pid);
-    } catch (const InputError&) {  // it has ended meanwhile
+    } catch (const InputError&) {  // it has ended in the meantime
     }
   }
   return std::nullopt;

@@ -9,8 +9,8 @@ namespace {
 
 class ResumeTest : public ToolTest {
  protected:
-  /// Starts a run that would take very long, waits until it has logged two steps, sends the signal, returns the exit
-  /// code.
+  /// Starts a run that would take very long, waits until it has logged two steps, sends the signal, and returns the
+  /// exit code.
   int stop_while_training(const Strings& arguments, const std::string& output, int signal) const {
     launch::ProcessOptions options;
     options.command = Strings{program} + arguments;

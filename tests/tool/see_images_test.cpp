@@ -111,7 +111,8 @@ TEST_F(SeeImages, AnswersFollowWhatIsSeen) {
   const Strings anew = {"--config_name", at("llava.json")};
   const Strings alone = anew + Strings{"--per_device_train_batch_size", "16"};
   const double seen = trained("seen", "data.json", alone), blind = trained("blind", "blind.json", alone);
-  // Without the image, a model cannot know the first letter: at least ln 4 over about five tokens of a caption.
+  // Without the image a model cannot know the first letter, so its loss is at least ln 4 over the about five tokens of
+  // a caption.
   EXPECT_GT(blind, 0.2);
   EXPECT_LT(seen, 0.5 * blind);
   EXPECT_EQ(read_json(at("seen/preprocessor_config.json")).at("crop_size").at("height").as_int(), 8);
@@ -217,7 +218,7 @@ TEST_F(SeeImages, AdaptersLearnBesideAProjector) {
   // With a four-bit model (finetune_qlora.sh); projector and tower are not quantized.
   EXPECT_LT(trained("few", "data.json", alone + Strings{"--bits", "4"}), 0.3);
 
-  // A rate of 0 leaves the projector unchanged; without its own rate it has that of the adapters.
+  // A rate of 0 leaves the projector unchanged; without its own rate it uses the adapters' rate.
   trained("still", "data.json", alone + Strings{"--mm_projector_lr", "0"});
   EXPECT_EQ(projector("still"), projector("still/checkpoint-30"));
   EXPECT_NE(projector("adapters"), projector("adapters/checkpoint-30"));

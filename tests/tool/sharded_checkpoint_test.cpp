@@ -7,8 +7,8 @@ namespace {
 
 class ShardedCheckpoint : public ToolTest {
  protected:
-  /// The same run on two processes, saved in parts, and on one process, saved whole: equal bits, because of the fixed
-  /// order.
+  /// The same run on two processes, saved in parts, and on one process, saved whole: the bits are equal because of the
+  /// fixed order.
   ShardedCheckpoint() {
     const Strings order = {"--deterministic_reduce", "--logical_shards", "2"};
     run("parts", order + Strings{"--num_processes", "2", "--fsdp", "full_shard auto_wrap"});

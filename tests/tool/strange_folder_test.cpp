@@ -36,7 +36,8 @@ TEST_F(StrangeFolder, WhatIsBesideTheWeightsIsCarriedAndWhatIsSaidOfThemIsTrue) 
   const Strings saves = {"--save_steps", "1", "--disable_dropout"};
   const auto whole = tessera(finetuning("whole", batch(2, 1, 1) + saves));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  EXPECT_TRUE(contains(whole.err, "its weights are not quantized, although its config.json says so (gptq)"))
+  EXPECT_TRUE(
+      contains(whole.err, "its weights are not quantized, although its config.json specifies quantization (gptq)"))
       << whole.err;
   const auto adapters = tessera(finetuning("adapters", batch(2, 1, 1) + Strings{"--lora_r", "2", "--lora_merge"}));
   ASSERT_EQ(adapters.exit_code, 0) << adapters.err;
@@ -49,7 +50,7 @@ TEST_F(StrangeFolder, WhatIsBesideTheWeightsIsCarriedAndWhatIsSaidOfThemIsTrue) 
   for (const char* folder : {"whole", "whole/checkpoint-1", "adapters", "adapters/merged"})
     EXPECT_TRUE(path_exists(at(concat(folder, "/special_tokens_map.json")))) << folder;
   EXPECT_EQ(tessera({"checkpoint", "verify", at("whole/checkpoint-1")}).exit_code, 0);
-  // The next model's tokenizer has no such file.
+  // The next model's tokenizer does not have this file.
   const auto next =
       tessera(finetuning("whole", batch(2, 1, 1) + Strings{"--overwrite_output_dir", "--tokenizer_name", "byte"}));
   ASSERT_EQ(next.exit_code, 0) << next.err;

@@ -14,7 +14,7 @@ class TrainBlockRoutingTest : public ToolTest {
   }
   std::string model(const std::string& output) const { return read_file(at(output + "/model.safetensors")); }
 
-  /// The setting takes effect at some step, and gives the same result for every layout of the run.
+  /// Checks that the setting takes effect at some step and gives the same result for every layout of the run.
   void is_the_same_everywhere(const Strings& given) const {
     const Strings asked = given + Strings{"--deterministic_reduce", "--logical_shards", "4"};
     run("plain", Strings{"--deterministic_reduce", "--logical_shards", "4"} + batch(3, 4, 6));

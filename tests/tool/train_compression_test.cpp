@@ -38,7 +38,7 @@ class TrainCompressionTest : public ToolTest {
     return {"--compression_training", concat("{", section, "}")};
   }
   std::string model(const std::string& output) const { return read_file(at(output + "/model.safetensors")); }
-  /// The first step whose losses differ; 0: none.
+  /// The first step with different losses; 0: none.
   std::int64_t parted(const std::string& a, const std::string& b) const {
     const auto one = curve(a), other = curve(b);
     EXPECT_EQ(one.size(), other.size());
@@ -75,7 +75,7 @@ TEST_F(TrainCompressionTest, ActsFromTheStepOnAndAsTheBitsSay) {
   run("table", steps + compressed(weights(in_forward, 2, 2, 0, R"("wte")")));
   EXPECT_EQ(parted("plain", "table"), 1);
 
-  // Falling bits: with equal start and target, the result is that of a constant number of bits.
+  // Falling bits: with equal start and target, the result equals that with a constant number of bits.
   const auto moq = [](int start, int target, int period) {
     return compressed(weights(R"("schedule_offset": 2, "quantize_groups": 4)", start, target, period, gpt2_maps));
   };
@@ -188,7 +188,7 @@ TEST_F(TrainCompressionTest, BertWithADeepspeedFile) {
   for (const std::string stage : {"0", "3"}) {
     bert("stage" + stage, {"--deepspeed", at("ds.json"), "--num_processes", "2", "--zero_stage", stage});
     const auto one = curve("alone"), two = curve("stage" + stage);
-    // A number halfway between two codes may be rounded the other way when sums are formed in another order.
+    // A number halfway between two codes may be rounded the other way when sums are computed in a different order.
     for (const auto& [step, loss] : one) EXPECT_NEAR(two.at(step), loss, 1e-2 * loss) << stage << " step " << step;
     EXPECT_NEAR(two.at(1), one.at(1), 1e-5 * one.at(1)) << stage;
   }

@@ -127,7 +127,7 @@ TEST_F(TrainSettingsTest, TheBestModelIsLeft) {
     const auto done = run(name, batch(4, 1, 4) + best +
                                     Strings{"--num_processes", "2", "--strategy", strategy, "--save_total_limit", "1"});
     const auto same =
-        tessera({"checkpoint", "diff", at(name), at(name + "/checkpoint-2")});  // one is whole, the other sharded
+        tessera({"checkpoint", "diff", at(name), at(name + "/checkpoint-2")});  // one is whole, the other one sharded
     EXPECT_TRUE(contains(same.out, "tensors, 0 different")) << strategy << same.out << same.err;
     EXPECT_TRUE(path_exists(at(name + "/checkpoint-4"))) << "the newest stays, too";
     EXPECT_TRUE(contains(done.err, "the best model (step 2")) << done.err;

@@ -109,7 +109,7 @@ TEST(BestModel, ACheckpointThatCameToNothingIsNotTheBest) {
   EXPECT_EQ(best.step(), 5);
   EXPECT_EQ(best.value(), 1.0) << "evaluations count even if their checkpoint is dropped";
 
-  best.saving(6, "out/checkpoint-6");  // the checkpoint of a step that was not the best one
+  best.saving(6, "out/checkpoint-6");  // the checkpoint of a step other than the best
   best.not_saved("out/checkpoint-6");
   EXPECT_EQ(best.checkpoint(), "out/checkpoint-2");
 }

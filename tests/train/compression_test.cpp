@@ -1,4 +1,4 @@
-// The modules of a model that are rounded in training, and the steps from which they are.
+// The modules of a model that are rounded in training, each from its own step on.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -276,7 +276,7 @@ TEST(Compression, AModelBeginsWithSomeBlocks) {
     }
   }
   EXPECT_EQ(compared, 15u);
-  // The same, deferred and read in pieces.
+  // The same for a deferred model that is read in pieces.
   ModelConfig config;
   config.model_name_or_path = folder;
   std::string weights_folder;

@@ -1,5 +1,5 @@
-// An evaluation reports each batch to the rank's watchers, so that a long one does not count as hung, and checks
-// whether to continue.
+// After each batch an evaluation reports progress to the rank's watchers, so that a long one does not count as hung,
+// and checks whether to continue.
 #include <gtest/gtest.h>
 
 #include <tessera/comm/heartbeat.h>

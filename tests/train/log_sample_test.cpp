@@ -137,7 +137,7 @@ TEST(LogSample, AfterARestartItIsWhatItWasAndTheFileIsReadInAStream) {
   EXPECT_LT(bytes_in_use(), in_use + (4u << 20));
 }
 
-/// Lines assembled by hand, because serializing them takes longer than reading them.
+/// Lines assembled directly, because serializing takes longer than reading.
 void write_log(const std::string& path, std::size_t lines) {
   const std::string rest = dump_json(to_json(logged_at(0)), -1, 9).substr(std::string("{\"step\":0").size());
   std::ofstream out(path);

@@ -77,7 +77,7 @@ TEST(MetricsServer, NobodyStopsIt) {
     const launch::UniqueFd silent = connect_to_port(port);  // sends nothing, so the next client waits a second
     EXPECT_TRUE(asked(port, get).ends_with("alive 1\n"));
   }
-  // Shutdown waits for no client. If it did, it would take a second every time, however fast the machine is.
+  // Shutdown waits for no client. Otherwise it would take a second every time, even on a fast machine.
   double least = 1e9;
   for (int round = 0; round < 20 && least > 0.5; ++round) {
     std::int64_t begin_ns = 0;

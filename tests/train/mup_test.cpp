@@ -157,7 +157,7 @@ struct Run {
   }
 };
 
-/// Distance that each parameter moves in a step with gradients of `gradient`.
+/// How far each parameter moves in a step in which every gradient element is `gradient`.
 std::map<std::string, double> moves(const OptimizationConfig& optimization, double gradient) {
   Run run(gpt2(128), optimization);
   std::map<std::string, at::Tensor> before;

@@ -21,7 +21,7 @@ TEST(RandomKey, DecidesWhatIsDrawn) {
     return at::rand({16});
   };
   const at::Tensor first = draw(3);
-  at::rand({100});  // draws in between do not matter
+  at::rand({100});  // draws in between have no effect
   EXPECT_TRUE(at::equal(first, draw(3)));
   EXPECT_FALSE(at::equal(first, draw(4)));
 }

@@ -162,7 +162,7 @@ TEST(RunPlan, FewRowsAreOneStepOfEachEpoch) {
   EXPECT_EQ(counts, (std::vector<std::int64_t>{3, 2, 2, 3, 2, 2}));
   for (std::int64_t step = 1; step <= 3; ++step) EXPECT_TRUE(plan.saves_after(step)) << "the end of an epoch";
 
-  const RunPlan resumed = plan_of(config, 1, 7, {2, 10});  // by a run with another number of steps
+  const RunPlan resumed = plan_of(config, 1, 7, {2, 10});  // by a run with a different number of steps
   EXPECT_EQ(resumed.rows_of_step(2), 4) << "to the end of the epoch";
   EXPECT_EQ(resumed.rows_of_step(3), 7);
   EXPECT_EQ(resumed.total_steps, 4);

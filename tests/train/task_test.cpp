@@ -25,7 +25,7 @@ TEST(Task, FillInMiddleIsForModelsThatContinueTexts) {
       [&] { open_task_datasets(config, *model, text::load_tokenizer("byte"), 16, /*want_validation=*/false, {}); });
   EXPECT_EQ(
       error,
-      "--fim_data rearranges texts for models that continue them; this model already reads both sides: remove it");
+      "--fim_data rearranges texts for models that continue them, but this model already reads both sides: remove it");
 }
 
 TEST(Task, FillInMiddleNeedsTheTokensOfIt) {

@@ -87,7 +87,7 @@ TEST(PairCheck, a_deadlock_over_two_groups_needs_two_looks) {
   PairCheck check = pair_of_ranks();
   const Entry a = entry(0, 1, Op::all_reduce, 1), b = entry(0, 1, Op::all_reduce, 2);
   EXPECT_FALSE(check.update(waiting(0, {a}, 1), waiting(1, {b}, 1)));
-  EXPECT_FALSE(check.update(waiting(0, {a}, 2), waiting(1, {b}, 1)));  // the other rank has not been sighted again
+  EXPECT_FALSE(check.update(waiting(0, {a}, 2), waiting(1, {b}, 1)));  // the other rank has not been observed again
   EXPECT_TRUE(has(check.update(waiting(0, {a}, 3), waiting(1, {b}, 2)), "wait for each other"));
 }
 

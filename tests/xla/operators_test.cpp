@@ -293,11 +293,11 @@ TEST(XlaCapture, RefusesWhatACompiledStepCannotDo) {
        "the step cannot be captured: aten::rand draws random numbers, which a compiled step would repeat in every "
        "step"},
       {[&](const at::Tensor& x) { return at::Tensor(buffer).add_(x); },
-       "the step cannot be captured: aten::add_.Tensor changes a parameter, an input or a buffer from before the step "
-       "in place"},
+       "the step cannot be captured: aten::add_.Tensor changes in place a parameter, an input or a buffer that "
+       "existed before the step"},
       {[](const at::Tensor& x) { return at::Tensor(x).mul_(2); },
-       "the step cannot be captured: aten::mul_.Scalar changes a parameter, an input or a buffer from before the step "
-       "in place"},
+       "the step cannot be captured: aten::mul_.Scalar changes in place a parameter, an input or a buffer that "
+       "existed before the step"},
       {[](const at::Tensor& x) {
          const at::Tensor y = x * 2;
          y.select(0, 0).zero_();

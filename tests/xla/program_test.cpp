@@ -255,7 +255,7 @@ TEST_F(XlaProgram, RowsOfManyLengthsNeedFewPrograms) {
     EXPECT_TRUE(contains(result.err, message)) << result.err;
     EXPECT_FALSE(path_exists(at("refused"))) << model;
   };
-  refused("llama/dynamic_rope", {}, "rotations (rope_type dynamic or longrope) follow the length");
+  refused("llama/dynamic_rope", {}, "rotations (rope_type dynamic or longrope) depend on the length");
   refused("llama/mixtral", {}, "models with experts cannot be compiled");
 }
 
@@ -368,7 +368,7 @@ TEST_F(XlaProgram, WhatCannotBeCompiledIsRefusedBeforeAnythingIsWritten) {
     std::string message;
   };
   const std::vector<Case> cases = {
-      {{"--device", "xla"}, "device xla: no PJRT plug-in is named. On a TPU machine run `pip install libtpu`"},
+      {{"--device", "xla"}, "device xla: no PJRT plug-in is set. On a TPU machine run `pip install libtpu`"},
       {{"--device", "xla", "--pjrt_plugin", "/nowhere.so"},
        "the PJRT plug-in cannot be loaded: /nowhere.so: cannot open shared object file"},
       {{"--device", "xla", "--pjrt_plugin", build_path("libtessera_core.so")},

@@ -24,7 +24,7 @@ namespace {
 
 using testing::error_of;
 
-/// A feature such as a user might add.
+/// A feature of the kind that a user might add.
 class Watcher final : public train::MicroBatchFeature {
  public:
   explicit Watcher(std::string what) : what_(std::move(what)) {}
@@ -43,7 +43,7 @@ TEST(XlaRefusals, AFeatureThatActsWithinAStep) {
   EXPECT_EQ(error_of([&] { features.require_none_within_step(*model); }), "");
   features.add(std::make_unique<Watcher>("--watch"));
   EXPECT_EQ(error_of([&] { features.require_none_within_step(*model); }),
-            "device xla: --watch acts within a step, which is compiled as a whole; leave it out");
+            "device xla: --watch acts within a step, which is compiled as a whole; remove it");
 }
 
 /// One parameter, and the test's loss.
@@ -88,10 +88,10 @@ TEST_F(XlaRefusedSteps, ByWhatTheirLossDoes) {
       {[](const at::Tensor& w, const Tensors& b) { return w.sum() + w.detach().index_select(1, b[0].flatten()).sum(); },
        "device xla: index_select() along a dimension other than the first cannot be compiled"},
       {[](const at::Tensor& w, const Tensors& b) { return w.sum() + w.detach().gather(1, b[0].slice(1, 0, 2)).sum(); },
-       "device xla: gather() of a part of the rows cannot be compiled"},
+       "device xla: gather() of only some rows cannot be compiled"},
       {[](const at::Tensor& w, const Tensors&) { return (w + at::rand({4, 3})).sum(); },
        "the step cannot be captured: aten::rand draws random numbers, which a compiled step would repeat in every "
-       "step; nn::dropout() draws by place"},
+       "step; use nn::dropout(), which draws by place"},
       {[](const at::Tensor& w, const Tensors&) { return (w + nn::uniform(1, 4, 3, {.key = 1}, at::kCPU)).sum(); },
        "added random numbers (NEFTune's noise) cannot be compiled into a step"},
       {[](const at::Tensor& w, const Tensors& b) { return (w * b[0].max().item<std::int64_t>()).sum(); },
@@ -120,7 +120,7 @@ TEST_F(XlaRefusedSteps, ByWhatTheyAreGiven) {
   xla::CompiledTraining training(testing::cpu_devices(2), module, loss(module), {});
   const at::Tensor one = at::ones({}), other = at::ones({3});
   EXPECT_EQ(testing::error_of([&] { training.accumulate({{{one}}, {{one}}, {{one}}}); }),
-            "device xla: 3 micro-batches for 2 devices; every device needs the same number of them, at least one");
+            "device xla: 3 micro-batches for 2 devices; each device needs the same number of them, at least one");
   EXPECT_EQ(testing::error_of([&] { training.accumulate({{{one}}, {{other}}}); }),
             "device xla: all devices run the same program, but two of them got Float [] and Float [3]");
   EXPECT_EQ(testing::error_of([&] { training.set_states({}, 1); }),
@@ -131,9 +131,10 @@ TEST_F(XlaRefusedSteps, ByWhatTheyAreGiven) {
     training.accumulate({{{at::ones(sizes)}}, {{at::ones(sizes)}}});
   };
   for (std::int64_t leading = 0; leading < 31; ++leading) add_ones(leading);  // one micro-batch was already compiled
-  EXPECT_TRUE(testing::error_of([&] { add_ones(31); })
-                  .starts_with("device xla: micro-batches of 33 sizes, each of which needs a program of its own; the "
-                               "last one is Float [1, 1,"));
+  EXPECT_TRUE(
+      testing::error_of([&] { add_ones(31); })
+          .starts_with("device xla: the micro-batches have 33 different shapes, and each needs its own program; "
+                       "the last one is Float [1, 1,"));
 }
 
 TEST(XlaRefusals, ModelsAndDevices) {
@@ -145,14 +146,13 @@ TEST(XlaRefusals, ModelsAndDevices) {
   EXPECT_EQ(refused("mixtral"),
             "device xla: models with experts cannot be compiled: the rows of an expert depend on data");
   EXPECT_EQ(error_of([] { tessera::init({.device = Device::xla}); }),
-            "device xla is for `tessera train`; a program of yours compiles its step with xla::open_devices()");
+            "device xla is for `tessera train`; your own program can compile its step with xla::open_devices()");
   unsetenv("TESSERA_PJRT_PLUGIN");
   unsetenv("TPU_LIBRARY_PATH");
-  EXPECT_EQ(
-      error_of([] { (void)xla::open_devices(); }),
-      "device xla: no PJRT plug-in is named. On a TPU machine run `pip install libtpu` (Google's licence does not "
-      "let us bring it) and set TPU_LIBRARY_PATH to its libtpu.so; for another device set TESSERA_PJRT_PLUGIN to "
-      "its plug-in");
+  EXPECT_EQ(error_of([] { (void)xla::open_devices(); }),
+            "device xla: no PJRT plug-in is set. On a TPU machine run `pip install libtpu` (Google's licence does not "
+            "allow us to include it) and set TPU_LIBRARY_PATH to its libtpu.so; for another device set "
+            "TESSERA_PJRT_PLUGIN to its plug-in");
 }
 
 /// Without the check, libtpu would search for a TPU for minutes.
@@ -165,7 +165,7 @@ TEST(XlaRefusals, LibtpuOnAMachineWithoutATpu) {
   xla::DeviceRequest request;
   request.plugin = named_so;
   EXPECT_EQ(error_of([&] { (void)xla::open_devices(request); }),
-            "device xla: this machine has no TPU (neither /dev/accel0 nor /dev/vfio/0 is there); `tessera xla compile` "
+            "device xla: this machine has no TPU (neither /dev/accel0 nor /dev/vfio/0 exists); `tessera xla compile` "
             "needs none, and a PJRT plug-in of XLA's CPU backend runs here (docs/tpu.md)");
 }
 

@@ -52,7 +52,7 @@ at::Tensor mean_loss(models::LanguageModel& model, const std::vector<at::Tensor>
   return model.loss(given, 1.0 / static_cast<double>(rows * (tokens - 1)));
 }
 
-/// The same steps with LibTorch on the CPU.
+/// Runs the same steps with LibTorch on the CPU.
 std::vector<double> steps_on_cpu(models::LanguageModel& model, const std::vector<Batches>& steps, double rate,
                                  double decay, double max_norm) {
   std::vector<at::Tensor> parameters = model.parameters();

@@ -15,7 +15,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORD = pathlib.Path(__file__).with_name("english_counts.tsv")
 
-# name -> regular expression on one line of prose (a comment's text, a string, a line of a page).
+# name -> regular expression for one line of prose (a comment's text, a string, a line of a page).
 CONSTRUCTIONS = {
     "headless clause": r"(^|[.:;] )(What|Whatever|Whoever|Those|That|Who|Which|Where) "
     r"(?!(if|about|else|is the|are the)\b)[a-z`_]+ .*(\.|,|:|$)",

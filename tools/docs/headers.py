@@ -67,7 +67,7 @@ def name_of(text):
     if match := re.match(r"using\s+(\w+)\s*=", plain):
         return "type", match[1]
     if re.match(r"(using|typedef)\b", plain):
-        return None, ""  # a using-declaration is described at its origin
+        return None, ""  # a using-declaration is documented where the name is declared
     if match := re.match(r"(class|struct|union|enum(?: class| struct)?)\s+(?:alignas\([^)]*\)\s*)?(\w+)", plain):
         rest = plain[match.end():].strip()
         if rest == "":
@@ -186,7 +186,7 @@ class Reader:
                 last.trailing = True
         elif last is not None and getattr(last, "trailing", False) and self.ended == line - 1 \
                 and not statement.strip() and self.indent(line) > 8:
-            last.doc += "\n" + text[3:].strip()  # the trailing comment continues
+            last.doc += "\n" + text[3:].strip()  # continuation of the trailing comment
             self.ended = line
         else:
             self.pending.append(text[4:].rstrip() if text.startswith("/// ") else text[3:].strip())

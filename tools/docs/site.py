@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import headers
 
 ROOT = headers.ROOT
-SECTIONS = [  # the side bar: topics in the order in which a visitor needs them
+SECTIONS = [  # the sidebar: topics in the order in which a visitor needs them
     ("Begin", ["tutorial", "tutorial.zh", "install", "howto_launchers"]),
     ("Train", ["models", "data", "tokenizers", "finetuning", "vision", "configuration", "configuration_keys",
                "large_batches", "checkpoints", "object_storage", "planning", "performance"]),

@@ -85,7 +85,7 @@ class Checker:
                 return -1, "it ran for a minute"
             return done.returncode, done.stdout
 
-    # -- one kind of block each: returns the problems --
+    # -- one method for each kind of block; each returns the problems --
 
     def of_sh(self, text):
         found = []

@@ -18,7 +18,7 @@ namespace tessera::tool {
 
 struct BenchCommOptions {
   int num_processes = 2;
-  std::vector<std::string> backends = {"auto"};  ///< measured alternately, in the same processes
+  std::vector<std::string> backends = {"auto"};  ///< measured in turns, in the same processes
   std::vector<std::string> ops;
   std::vector<std::int64_t> bytes;  ///< ascending; size of the larger tensor of an operation
   std::string dtype = "float32";
@@ -56,7 +56,7 @@ inline std::optional<std::int64_t> parse_size(const std::string& written) {
   return *number * unit;
 }
 
-/// Parses "64M", "1K,64M", or "1K..256M": every size from the first, doubled up to the last.
+/// Parses "64M", "1K,64M", or "1K..256M" (the first size, doubled repeatedly up to the last).
 inline std::vector<std::int64_t> parse_sizes(const std::string& text) {
   const auto one = [&](const std::string& part) {
     const auto size = parse_size(part);

@@ -60,9 +60,9 @@ int comm_command(const Arguments& given) {
   command.insert(command.end(), arguments.begin(), arguments.end());
   launch::LaunchOptions launch_options;
   launch_options.num_processes = options.num_processes;
-  launch_options.prefix_rank0 = false;  // it prints the table
+  launch_options.prefix_rank0 = false;  // rank 0 prints the table
   launch_options.job = concat("bench comm ", join(options.ops, ","));
-  launch_options.hang_timeout = 60;  // without steps a hang cannot be told from 256 MB over slow sockets
+  launch_options.hang_timeout = 60;  // without steps a hang looks the same as 256 MB over slow sockets
   return launch::run(command, launch_options);
 }
 

@@ -45,7 +45,7 @@ class BlockedByRank {
     next_ns_ = now + (found_ ? 50'000'000 : 300'000'000);
   }
 
-  /// Mean over the ranks minus the minimum; 0 when it was not observed.
+  /// The mean over the ranks minus the minimum; 0 if it was not observed.
   double imbalance() const {
     std::vector<double> blocked;
     for (const auto& [rank, seen] : seen_)
@@ -139,7 +139,7 @@ JobFigures run_job(const std::vector<std::string>& arguments, const std::string&
                         {process.stdout_pipe().get(), POLLIN, 0},
                         {process.stderr_pipe().get(), POLLIN, 0}};
     ::poll(watched, 4, 50);
-    if (signals.next() != 0) throw Error("interrupted", ExitCode::interrupted);  // ~Process ends the run
+    if (signals.next() != 0) throw Error("interrupted", ExitCode::interrupted);  // ~Process() ends the run
     drain(process.stdout_pipe(), out);
     drain(process.stderr_pipe(), err);
     blocked.look(process.pid());

@@ -126,7 +126,7 @@ ScalingOptions parse(const Arguments& arguments, int cores) {
   return options;
 }
 
-/// Meaningless words, the same on every call: about 400 KB.
+/// About 400 KB of meaningless words, identical on every call.
 std::string sample_text() {
   std::string text;
   std::uint64_t state = 1;
@@ -172,8 +172,8 @@ struct Scaling {
   double lost_compute = 0, lost_communication = 0, lost_imbalance = 0, lost_input = 0, lost_other = 0;
 };
 
-/// `base`: the baseline row. With perfect scaling a step would take `ideal` x base's time, and so would each of its
-/// parts.
+/// `base`: the baseline row. With perfect scaling, a step and each of its parts would take `ideal` times as long as in
+/// the baseline.
 void compare(Scaling& row, const Scaling& base) {
   const double processes = static_cast<double>(row.processes) / base.processes;
   const double work = static_cast<double>(row.rows_per_step) / base.rows_per_step;

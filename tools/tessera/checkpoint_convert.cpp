@@ -50,7 +50,7 @@ format::DType parse_output_dtype(const std::string& name) {
   throw InputError(concat("--dtype ", name, ": expected float32, float16 or bfloat16"));
 }
 
-/// Whether tied weights are stored once: if the configuration ties them or does not specify it.
+/// Whether tied weights are stored only once, which holds if the configuration ties them or does not specify it.
 bool ties_words(const std::string& folder) {
   const std::string path = path_join(folder, "config.json");
   if (!path_exists(path)) return true;

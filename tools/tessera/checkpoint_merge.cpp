@@ -1,5 +1,4 @@
-/// \file
-/// tessera checkpoint merge: sharded weights as one model.safetensors.
+/// \file tessera checkpoint merge: joins sharded weights into one model.safetensors.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>

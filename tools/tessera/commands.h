@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// tools/tessera/: the program. main.cpp dispatches; one file per subcommand. This header: the subcommands.
+/// tools/tessera/: the program. main.cpp dispatches; one file per subcommand. This header declares the subcommands.
 /// Each takes the arguments after its own name and returns an exit code (docs/configuration.md); errors are thrown.
 
 #include <string>
@@ -21,7 +21,7 @@ int config_command(const Arguments& arguments);      ///< tessera config show|ch
 int bench_command(const Arguments& arguments);       ///< tessera bench comm|scaling ...
 int plan_command(const Arguments& arguments);        ///< tessera plan groups: ranks of a mesh, without a job
 int plan_search_command(const Arguments& arguments);     ///< tessera plan --model M --gpus 64xH100: the best plans
-int plan_batch_command(const Arguments& arguments);      ///< tessera plan batch: benefit and cost of larger batches
+int plan_batch_command(const Arguments& arguments);      ///< tessera plan batch: benefits and costs of larger batches
 int plan_check_command(const Arguments& arguments);      ///< tessera plan check: requirements of a run
 int plan_hardware_command(const Arguments& arguments);   ///< tessera plan hardware: known devices
 int plan_calibrate_command(const Arguments& arguments);  ///< tessera plan calibrate: measures this machine

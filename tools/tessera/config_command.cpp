@@ -77,7 +77,8 @@ constexpr Row rows[] = {{"show", config_show},         {"check", config_check}, 
                         {"default", config_default},   {"update", config_update}, {"to-fsdp2", config_to_fsdp2},
                         {"to_fsdp2", config_to_fsdp2}, {"schema", config_schema}, {"docs", config_docs}};
 
-/// Megatron's arguments are below the key MODEL_ARGS, those of transformers are not: neither file is read as the other.
+/// Megatron's arguments are under the key MODEL_ARGS and those of transformers are not, so neither file is read as the
+/// other kind.
 void deny_other_arguments(const std::string& path, config::FileKind kind) {
   const bool megatron = kind == config::FileKind::megatron;
   if ((!megatron && kind != config::FileKind::training_args) || to_lower(path).ends_with(".args")) return;

@@ -18,7 +18,7 @@ int config_update(const Arguments& arguments);
 int config_to_fsdp2(const Arguments& arguments);
 int config_questionnaire(const Arguments& arguments);
 
-/// The file's kind: `word` (from --kind) or a guess. Throws InputError that lists the kinds.
+/// The file's kind: `word` (from --kind) or a guess. Throws an InputError that lists the kinds.
 config::FileKind kind_of_file(const std::string& path, const std::optional<std::string>& word);
 
 /// Resolves settings as for `tessera train`, with FILE allowed without its flag. The environment is used only if

@@ -25,8 +25,8 @@ using config::FileKind;
 
 std::optional<std::string> no_environment(const std::string&) { return std::nullopt; }
 
-/// Environment for checking a file: excludes the shell's settings for accelerate, includes the launcher's variables and
-/// those that the file refers to.
+/// The environment for checking a file: excludes the shell's settings for accelerate; includes the launcher's variables
+/// and those that the file refers to.
 std::optional<std::string> environment_of_files(const std::string& name) {
   for (const char* prefix : {"ACCELERATE_", "FSDP_", "MEGATRON_LM_", "PARALLELISM_CONFIG_"})
     if (name.starts_with(prefix)) return std::nullopt;
@@ -64,7 +64,7 @@ std::string tree_text(const config::Resolved& resolved, bool all) {
   return out;
 }
 
-/// to_value without default settings, unless `all`.
+/// config::to_value() without settings that have their default values, unless `all`.
 Value tree_value(const config::Resolved& resolved, bool all) {
   Value out = Value::make_object();
   const Value whole = config::to_value(resolved);
@@ -96,7 +96,7 @@ std::int64_t line_number(const std::string& path, const std::string& problem) {
   return parse_int(rest.substr(0, rest.find(':'))).value_or(std::numeric_limits<std::int64_t>::max());
 }
 
-/// Resolves the settings of files, given as flags, on their own: settings that every run requires may be missing.
+/// Resolves only the settings of files, given as flags: settings that every run requires may be missing.
 config::Resolved resolve_files(Arguments flags, const std::optional<std::string>& processes,
                                config::Problems& problems) {
   if (processes) flags.insert(flags.end(), {"--num_processes", *processes});
@@ -145,7 +145,7 @@ bool check_together(const Arguments& paths, const std::optional<std::string>& pr
   return problems.told().empty();
 }
 
-/// Inserts the flag of its kind before a leading FILE.
+/// Inserts the flag for its kind before a leading FILE.
 void name_file(Arguments& arguments, const std::optional<std::string>& kind) {
   if (!arguments.empty() && !arguments[0].starts_with("--"))
     arguments.insert(arguments.begin(), std::string(config::kind_flag(kind_of_file(arguments[0], kind))));

@@ -1,4 +1,5 @@
-// tessera doctor: checks before a job what on this machine, or on all machines of the job, would stop or slow it.
+// tessera doctor: checks, before a job starts, for problems on this machine or on all machines of the job that would
+// stop or slow it.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
@@ -48,7 +49,7 @@ std::string today() {
 launch::Readings read_here(const config::Flags& flags, int ranks) {
   const std::int64_t given = flags.integer("num_processes", ranks);
   if (given < 1 || given > 4096)
-    throw InputError(concat("--num_processes is ", given, "; expected the ranks of one machine, 1 .. 4096"));
+    throw InputError(concat("--num_processes is ", given, "; expected the number of ranks per machine, 1 .. 4096"));
   return launch::read_machine(flags.text("folder").value_or("."), static_cast<int>(given));
 }
 
@@ -58,14 +59,14 @@ int check_machine(const config::Flags& flags) {
     throw InputError("--bad_hosts needs the hosts of a job: use tessera launch --num_machines M ... tessera doctor");
   const launch::Readings readings = read_here(flags, 1);
   const auto findings = launch::diagnose(readings);
-  // Written at once, so that tables of several hosts do not interleave.
+  // Written in one piece, so that tables of several hosts do not interleave.
   std::cout << (flags.has("json") ? dump_json(launch::value_of(readings.host, findings)) + "\n"
                                   : launch::table_of(readings.host, findings))
             << std::flush;
   return launch::worst(findings) == launch::Health::failure ? 1 : 0;
 }
 
-/// Checks all machines of a job: the first rank of each takes part; rank 0 prints.
+/// Checks all machines of a job: the first rank of each machine takes part, and rank 0 prints.
 int check_allocation(const config::Flags& flags, const launch::RankEnvironment& environment) {
   if (environment.local_rank != 0) {
     launch::meet(environment, nullptr);
@@ -96,7 +97,7 @@ int doctor_command(const Arguments& arguments) {
     return 0;
   }
   const config::Flags flags("doctor", arguments, {"folder", "num_processes", "bad_hosts"}, {"json"});
-  // Only our launcher's ranks can meet; variables of other launchers are ignored.
+  // Only ranks of our launcher can connect to each other; variables of other launchers are ignored.
   if (std::getenv("TESSERA_STORE") == nullptr) return check_machine(flags);
   const launch::RankEnvironment environment = launch::read_rank_environment();
   return launch::can_meet(environment) ? check_allocation(flags, environment) : check_machine(flags);

@@ -1,6 +1,6 @@
 #pragma once
-/// \file
-/// Result of `tessera checkpoint inspect`: facts in order, each for users and for scripts, and a table of tensors.
+/// \file The result of `tessera checkpoint inspect`: facts in order, each in one form for users and one for scripts,
+/// and a table of tensors.
 
 #include <tessera/base/value.h>
 
@@ -29,13 +29,13 @@ struct Inspection {
   void set(const std::string& key, Value value) { json.set(key, std::move(value)); }
 };
 
-/// Detects the kind of `path` (a folder or a file) and reads headers and JSON, no weights. Throws InputError: missing,
-/// not recognized, or damaged.
+/// Detects the kind of `path` (a folder or a file) and reads headers and JSON, but no weights. Throws InputError if it
+/// is missing, not recognized, or damaged.
 Inspection inspect(const std::string& path);
 
-/// The facts, wrapped at 80 columns; with `tensors` followed by their table.
+/// The facts, wrapped at 80 columns, followed by the table of tensors if `tensors`.
 std::string inspection_text(const Inspection& inspection, bool tensors);
-/// One JSON object; with `tensors` it has a member tensor_list.
+/// One JSON object, with a member tensor_list if `tensors`.
 std::string inspection_json(const Inspection& inspection, bool tensors);
 
 }  // namespace tessera::tool

@@ -20,8 +20,9 @@ bool is_own_training(const Arguments& command) {
   return command.size() > 1 && command[1] == "train" && name(command[0]) == name(own_program());
 }
 
-/// Checks the flags and files of our own training before ranks start, with the variables that they will have. Left to
-/// the ranks: paths, which the job's own output changes, and jobs of several hosts, whose files may exist only there.
+/// Checks the flags and files of our own training before ranks start, with the variables that the ranks will have. The
+/// ranks themselves check paths, because the job's own output changes them, and jobs of several hosts, whose files may
+/// exist only there.
 void check_training(const launch::LaunchCommand& command) {
   if (!is_own_training(command.command) || !command.emit.empty() || !command.hosts.empty() ||
       command.options.num_machines > 1)

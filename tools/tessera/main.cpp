@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
     }
   } catch (const tessera::Error& error) {
     code = static_cast<int>(error.exit_code());
-    message = error.what();  // empty: another rank reports it
+    message = error.what();  // empty: another rank reports the error
   } catch (const std::bad_alloc&) {
     message = "out of memory";
   } catch (const std::exception& error) {

@@ -68,10 +68,10 @@ NewFolder::NewFolder(const std::string& out) : out_(absolute_path(out)) {
 
 NewFolder::~NewFolder() {
   if (done_) return;
-  std::error_code ignored;  // a destructor cannot report, and the original error is the one that matters
+  std::error_code ignored;  // a destructor cannot report errors, and only the original error matters
   fs::remove_all(path_, ignored);
   if (made_.empty()) return;
-  // Removes only empty folders: others may have written something there in the meantime.
+  // Removes only empty folders, because other processes may have written files there in the meantime.
   for (fs::path p = fs::path(out_).parent_path(); p.string().size() >= made_.size(); p = p.parent_path())
     if (!fs::remove(p, ignored)) break;
 }

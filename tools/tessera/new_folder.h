@@ -15,7 +15,7 @@ bool is_model_file(const std::string& name);
 /// source.
 void check_output(const std::string& out, const std::string& source, bool overwrite);
 
-/// Copies configuration and tokenizer (all model files but weights) from a model folder; does nothing if the path is
+/// Copies configuration and tokenizer (all model files except weights) from a model folder; does nothing if the path is
 /// not a folder.
 void copy_model_files(const std::string& from, const std::string& to);
 

@@ -117,7 +117,7 @@ int plan_check_command(const Arguments& given) {
                 gigabytes(q.memory_limit).c_str());
     return 0;
   }
-  if (megatron)  // the remedies are not searched among another engine's settings
+  if (megatron)  // no remedy is searched for among another engine's settings
     std::printf("does not fit in Megatron-LM: %s of %s\n", gigabytes(c.memory.total()).c_str(),
                 gigabytes(q.memory_limit).c_str());
   else

@@ -59,7 +59,7 @@ std::string padded(const std::string& text, std::size_t width) {
 std::string text_of(const std::vector<int>& group, bool all) {
   std::string text;
   for (std::size_t i = 0; i < group.size(); ++i) {
-    if (!all && group.size() > most_members && i + 2 == most_members) {  // the first ones and the last one
+    if (!all && group.size() > most_members && i + 2 == most_members) {  // show only the first ranks and the last one
       text += concat(" .. ", group.back());
       break;
     }
@@ -180,7 +180,7 @@ int plan_command(const Arguments& arguments) {
   const auto near = nearest(what, Arguments{"groups", "schedule", "check", "batch", "hardware", "calibrate"});
   throw InputError(concat("tessera plan: unknown '", what, "'; ",
                           near ? concat("did you mean ", *near, "?")
-                               : "give check, batch, hardware, calibrate, groups or schedule, or --model"));
+                               : "use check, batch, hardware, calibrate, groups or schedule, or --model"));
 }
 
 }  // namespace tessera::tool

@@ -349,7 +349,7 @@ class PlanSchedule {
   }
 
   config::Flags flags_;
-  bool is_file_ = false;  ///< whether wanted() read a file
+  bool is_file_ = false;  ///< whether wanted() has read a file
 };
 
 }  // namespace

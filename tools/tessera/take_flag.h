@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Flags of a command beside those of `tessera train`, taken out before the rest is read.
+/// \file Removes a command's own flags before the rest is read as flags of `tessera train`.
 
 #include <tessera/base/error.h>
 
@@ -13,8 +12,9 @@
 
 namespace tessera::tool {
 
-/// Removes "--name VALUE" or "--name=VALUE" and returns the value; `name` with underscores, for which hyphens are as
-/// good. Throws InputError that begins with `command` when the value is missing or two are given.
+/// Removes "--name VALUE" or "--name=VALUE" and returns the value; `name` is spelt with underscores, but the argument
+/// may have hyphens. Throws an InputError that begins with `command` if the value is missing or the flag is given
+/// twice.
 inline std::optional<std::string> take_flag(std::vector<std::string>& arguments, std::string_view command,
                                             const std::string& name) {
   std::optional<std::string> found;
@@ -37,7 +37,7 @@ inline std::optional<std::string> take_flag(std::vector<std::string>& arguments,
   return found;
 }
 
-/// Removes "--name"; whether it was there.
+/// Removes "--name" and returns whether it was present.
 inline bool take_switch(std::vector<std::string>& arguments, const std::string& name) {
   return std::erase(arguments, "--" + name) > 0;
 }

@@ -1,7 +1,7 @@
 #include <tools/tessera/tensor_difference.h>
 
 #include <tessera/base/error.h>
-#include <tessera/format/half.h>
+#include <tessera/base/half.h>
 
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,7 @@ TensorDifference compare(std::span<const std::byte> a, std::span<const std::byte
     const double x = to_double(left), y = to_double(right);
     double gap = std::fabs(x - y);
     if (x == y || (std::isnan(x) && std::isnan(y)))
-      gap = 0;  // infinities of one sign, -0 and 0, nans with other bits
+      gap = 0;  // infinities of the same sign, -0 and 0, nans with different bits
     else if (std::isnan(gap))
       gap = std::numeric_limits<double>::infinity();
     if (out.different++ == 0 || gap > out.largest) {
@@ -54,9 +54,9 @@ TensorDifference difference(DType dtype, std::span<const std::byte> a, std::span
     case DType::f64:
       return compare<double>(a, b);
     case DType::f16:
-      return compare<std::uint16_t>(a, b, [](std::uint16_t bits) -> double { return format::from_f16(bits); });
+      return compare<std::uint16_t>(a, b, [](std::uint16_t bits) -> double { return from_f16(bits); });
     case DType::bf16:
-      return compare<std::uint16_t>(a, b, [](std::uint16_t bits) -> double { return format::from_bf16(bits); });
+      return compare<std::uint16_t>(a, b, [](std::uint16_t bits) -> double { return from_bf16(bits); });
     case DType::i64:
       return compare<std::int64_t>(a, b);
     case DType::u64:

@@ -12,10 +12,11 @@ namespace tessera::tool {
 struct TensorDifference {
   std::uint64_t elements = 0;
   std::uint64_t different = 0;  ///< elements with different bits
-  double largest = 0;           ///< largest value of |a - b|; a nan against a number: infinite; two nans: 0
+  /// largest value of |a - b|, which is infinite for a nan and a number, and 0 for two nans
+  double largest = 0;
   double largest_relative = 0;  ///< largest value of |a - b| / max(|a|, |b|)
-  std::uint64_t where = 0;      ///< index (row-major) of the element with `largest`; of the first different one when
-                                ///< all gaps are 0
+  /// index (row-major) of the element with `largest`; if all gaps are 0, of the first element that differs
+  std::uint64_t where = 0;
 };
 
 /// Both spans contain the same number of elements of `dtype`, at any alignment.

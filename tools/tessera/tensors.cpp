@@ -38,8 +38,8 @@ int run_with_tensors(const std::string& name, const Arguments& arguments) {
   // libgomp reads this when it is loaded. By default it spins for seconds at the end of a parallel region, which wastes
   // cores that other ranks and the communication threads need; a short spin keeps the latency of back-to-back regions.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv("GOMP_SPINCOUNT", "2000", /*overwrite=*/0);
-  // Shared symbols, because the CUDA plug-in, loaded later, shares LibTorch's registries with it. Never closed, because
-  // its threads outlive us.
+  // Its symbols are global, because the CUDA plug-in, which is loaded later, shares LibTorch's registries with it. It
+  // is never closed, because its threads outlive us.
   using Entry = int (*)(const char*, int, const char**);
   const auto entry = reinterpret_cast<Entry>(load_entry(path, "tessera_tool_main", Symbols::shared));
   std::vector<const char*> argv;

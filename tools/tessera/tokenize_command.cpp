@@ -34,7 +34,8 @@ constexpr const char* help =
     "  --overwrite              replaces existing files\n"
     "  --append_eod             ends each document with the token for the end of a text (<|endoftext|>)\n";
 
-constexpr char first_solid = '!', last_solid = '~';  // ASCII that is neither blank nor control
+constexpr char first_solid = '!', last_solid = '~';  // an ASCII character that is neither a blank nor a control
+                                                     // character
 
 bool is_solid(char c) { return c >= first_solid && c <= last_solid; }
 
@@ -53,9 +54,9 @@ std::string token_bytes(const text::Tokenizer& tokenizer, std::int32_t id) {
   }
 }
 
-/// Long documents are encoded in parts, to bound memory and to show progress: cut after a line feed with solid ASCII on
-/// both sides, and only where that changes no id. No token may span the cut, and the second part must not be treated as
-/// the beginning of a text (add_prefix_space, SentencePiece's blank), whatever it begins with.
+/// Long documents are encoded in parts, to bound memory and to show progress. They are cut after a line feed with solid
+/// ASCII on both sides, and only if the ids stay the same. No token may span the cut, and the second part must not be
+/// treated as the beginning of a text (add_prefix_space, SentencePiece's blank), whatever it begins with.
 bool can_cut(const text::Tokenizer& tokenizer) {
   const std::vector<std::int32_t> first = tokenizer.encode("a\n");
   for (char c = first_solid; c <= last_solid; ++c) {

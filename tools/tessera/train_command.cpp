@@ -31,7 +31,7 @@
 namespace tessera::tool {
 namespace {
 
-/// Removes every spelling of a switch; true when it was given.
+/// Removes every spelling of a switch; returns whether it was given.
 bool take_switch(Arguments& arguments, std::string_view underscored, std::string_view hyphened) {
   return std::erase_if(arguments, [&](const std::string& argument) {
            return argument == underscored || argument == hyphened;
@@ -63,7 +63,7 @@ config::Resolved planned(const config::Resolved& resolved, const launch::RankEnv
   if (!chosen)
     chosen = plan::choose_plan(resolved, processes, [&](const config::Resolved& with) {
       config::Resolved alone = as_at_first(with, environment);
-      alone.values.sharding.auto_strategy = false;  // the strategy is what is being determined
+      alone.values.sharding.auto_strategy = false;  // the strategy is being determined
       config::Problems problems;
       config::validate(alone, problems);
       if (!problems.lines.empty()) return problems.lines.front();
@@ -76,10 +76,11 @@ config::Resolved planned(const config::Resolved& resolved, const launch::RankEnv
   return std::move(chosen->resolved);
 }
 
-/// `environment` is reset to "no launcher" when RANK=0 and WORLD_SIZE=1 are leftovers of a shell or a pod.
+/// Resets `environment` to "no launcher" if RANK=0 and WORLD_SIZE=1 merely come from a shell or a pod.
 config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironment& environment) {
   const char* handed = std::getenv("TESSERA_CONFIG_FD");
-  if (environment.launcher == "tessera" && handed != nullptr)  // the agent has resolved and checked it
+  // the agent has already resolved and checked the configuration
+  if (environment.launcher == "tessera" && handed != nullptr)
     return config::resolved_from_text(
         launch::text_from_fd(static_cast<int>(parse_int(handed).value_or(-1)), "TESSERA_CONFIG_FD"));
   config::Problems problems;
@@ -101,10 +102,10 @@ config::Resolved resolve_in_job(const Arguments& arguments, launch::RankEnvironm
                                  : concat("--num_processes is ", asked, " but ", environment.unvouched,
                                           " in the environment make this one of ", others,
                                           ": unset RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT to start ", asked,
-                                          " here (tessera launch does it by itself), or remove the flag"));
+                                          " here (tessera launch does this automatically), or remove the flag"));
   }
   if (!problems.told().empty() && environment.rank > 0) throw Error("", ExitCode::bad_input);  // rank 0 reports it
-  if (!problems.told().empty())  // they may explain why something is missing
+  if (!problems.told().empty())  // the notes may explain why something is missing
     for (const std::string& line : resolved.notes) log::warning(line);
   config::throw_if_any(problems);
   if (!resolved.values.sharding.auto_strategy) return resolved;
@@ -122,7 +123,7 @@ int launch_ranks(const Arguments& arguments, const config::Resolved& resolved) {
   options.num_processes = static_cast<int>(config.parallel.num_processes);
   options.master_port = static_cast<int>(config.parallel.main_process_port);
   options.threads_per_process = static_cast<int>(config.parallel.threads_per_process);
-  options.prefix_rank0 = false;  // it draws the progress line
+  options.prefix_rank0 = false;  // rank 0 draws the progress line
   options.max_restarts = static_cast<int>(config.parallel.max_restarts);
   options.hang_timeout = config.parallel.hang_timeout;
   options.configuration = config::resolved_to_text(resolved);
@@ -156,7 +157,8 @@ int train_command(const Arguments& given) {
   fetch_objects(resolved, environment);
   const bool launched = environment.launcher != "none";
   const bool first_to_speak =
-      launched ? environment.launcher != "tessera" && environment.rank == 0 : true;  // else our agent has printed them
+      // our agent has already printed these lines for the ranks that it starts
+      launched ? environment.launcher != "tessera" && environment.rank == 0 : true;
   if (first_to_speak) {
     for (const std::string& line : config::unused_settings(resolved)) log::warning(line);
     if (const std::string line = config::unused_gpu(resolved, has_gpu_driver()); !line.empty()) log::warning(line);
@@ -164,7 +166,8 @@ int train_command(const Arguments& given) {
   const int local_ranks = launched
                               ? std::max(1, environment.local_world_size)
                               : static_cast<int>(std::max<std::int64_t>(1, resolved.values.parallel.num_processes));
-  if (environment.launcher != "tessera" || std::getenv("TESSERA_CONFIG_FD") == nullptr)  // else our agent has checked
+  // our agent has already checked the memory for the ranks that it starts
+  if (environment.launcher != "tessera" || std::getenv("TESSERA_CONFIG_FD") == nullptr)
     check_memory(resolved.values, launched ? environment.world_size : local_ranks, local_ranks, environment.rank == 0);
   return !launched && resolved.values.parallel.num_processes > 1
              ? launch_ranks(arguments, resolved)

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The tensors of a checkpoint one by one, each complete, however the files divide them.
+/// Reads the tensors of a checkpoint one by one, each complete, regardless of how the files divide them.
 
 #include <tessera/format/safetensors/safetensors.h>
 
@@ -23,9 +23,9 @@ class WholeTensors {
     std::uint64_t bytes = 0;
   };
 
-  /// STEM.safetensors or its shards; or one file. Throws InputError.
+  /// Weights from STEM.safetensors or its shards, or from a single file. Throws InputError.
   static WholeTensors weights(const std::string& path, const std::string& stem);
-  /// Optimizer state, stored whole or in pieces. Throws InputError.
+  /// Opens an optimizer state, stored whole or in pieces. Throws InputError.
   static WholeTensors optimizer(const std::string& folder);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }

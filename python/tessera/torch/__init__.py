@@ -18,7 +18,7 @@ from ._group import VERSION, ProcessGroupTessera
 __all__ = ["ProcessGroupTessera", "BackendError", "InvalidArgument", "PeerLost", "TimedOut", "Mismatch", "Aborted",
            "ShutDown", "StoreFailed"]
 
-_default = None  # a weak reference to the group of the last init_process_group
+_default = None  # a weak reference to the group that the last init_process_group() created
 
 
 def _create(options, pg_options=None):
@@ -27,7 +27,7 @@ def _create(options, pg_options=None):
     _refuse_second_backend(sys._getframe(1))
     ranks = list(options.global_ranks_in_group or [])
     parent = _default() if _default is not None else None
-    # Members of a group that is not the default one share the world of the default group: no second meeting.
+    # Members of a group other than the default one share the default group's world, so they need not meet again.
     if ranks and parent is not None and parent._open:
         return ProcessGroupTessera(options.store, options.group_rank, options.group_size, options.timeout,
                                    str(options.group_id), parent._world, ranks)

@@ -29,7 +29,7 @@ def reduction(opts):
     if code is not None:
         return code, 0.0
     if kind == _KINDS.PREMUL_SUM:
-        return _c.SUM, float(op.__getstate__()[1])  # the factor's only way to Python
+        return _c.SUM, float(op.__getstate__()[1])  # the only way to get the factor in Python
     raise invalid("reduction", "unsupported reduction operation {}".format(kind))
 
 

@@ -29,9 +29,9 @@ from ._store import functions_of
 from ._work import EndedWork, Follower, Operation, OperationWork, SeveralWork
 
 VERSION = tuple(int(x) for x in torch.__version__.split("+")[0].split(".")[:2])
-# torch 2.6 keeps only the C++ half of a Python Work that it gets through C++: its wait() blocks for ever.
+# torch 2.6 keeps only the C++ half of a Python Work that it receives through C++, whose wait() then blocks forever.
 _CPP_LOSES_WORKS = VERSION < (2, 7)
-_LIVE = 64  # started operations that are kept before ended ones are looked for
+_LIVE = 64  # number of started operations to keep before looking for ended ones
 
 _get_ident = threading.get_ident
 _byref, _handle_of = ctypes.byref, ctypes.c_uint64
@@ -44,7 +44,7 @@ class _NamedBackend(_CppBackend):
         return "tessera"
 
 
-_meetings = collections.Counter()  # name of a group -> worlds of that name that this process has joined
+_meetings = collections.Counter()  # name of a group -> number of worlds of that name that this process has joined
 
 
 class World:
@@ -88,7 +88,8 @@ class ProcessGroupTessera(dist.ProcessGroup):
         self._follower = Follower("tessera-" + name[:40])
         self._message_follower = Follower("tessera-messages-" + name[:30])
         if world is None:
-            # Keys of an earlier group of this name may still be in a store that outlives it (torchrun's agent's).
+            # Keys of an earlier group of this name may still be in a store that outlives the group (that of torchrun's
+            # agent).
             _meetings[name] += 1
             meeting = "process group {} number {} of torch".format(name, _meetings[name])
             world, ranks = World(store, rank, size, timeout, meeting), list(range(size))
@@ -118,12 +119,12 @@ class ProcessGroupTessera(dist.ProcessGroup):
         try:
             self._backend_for_cpp = _NamedBackend(self._rank, self._size)
         except TypeError:
-            return  # this release cannot make one in Python, and does not look for it
+            return  # this release cannot create such a backend in Python, and does not look for one
         kind = dist.ProcessGroup.BackendType.CUSTOM
         self._register_backend(torch.device("cpu"), kind, self._backend_for_cpp)
         self._set_default_backend(kind)
 
-    # ---- what the group is ----
+    # ---- properties of the group ----
 
     def getBackendName(self):
         return "tessera"
@@ -215,7 +216,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
         operation = Operation(handle.value, keep, after, result)
         follower = self._message_follower if message else self._follower
         if after is not None:
-            # Somebody must copy back even when the Work is dropped and a barrier is what is waited for.
+            # The result must be copied back even if the Work is dropped and the program waits only for a barrier.
             follower.follow(operation)
         live = self._live
         live.append(operation)
@@ -373,7 +374,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         return self._together([self._reduce_scatter_base(o, i, opts) for o, i in zip(outputs, inputs)], list(outputs))
 
-    # ---- data that is only moved: any dtype ----
+    # ---- operations that only move data, of any dtype ----
 
     def broadcast(self, tensors, opts=None, root=None):
         """The root's tensor into all; of several tensors of one shape, the root's number `rootTensor`."""
@@ -571,7 +572,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
         after = None
         if any(operation.followed is not None and not operation.ended for operation in self._live):
             def after():
-                pass  # the follower ends operations in order: those before it have been copied back
+                pass  # the follower ends operations in order, so earlier ones have been copied back by then
         if after is not None and opts is not None and not getattr(opts, "asyncOp", True):
             opts = None
         return self._start(_c.lib.barrier, (), opts, None, [], after)
@@ -658,7 +659,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
         self._message_follower.close()
         self._live.clear()
 
-    def __del__(self):  # torch 2.6 does not call shutdown() of a group that is written in Python
+    def __del__(self):  # torch 2.6 does not call shutdown() for a group written in Python
         if getattr(self, "_open", False) and _c is not None:
             self.shutdown()
 

@@ -15,7 +15,7 @@ def monitored_barrier(store, rank, size, timeout, wait_all_ranks, name):
     if rank != 0:
         store.set(prefix + str(rank), b"1")
         try:
-            # Rank 0 may wait for others as long as this rank does, and must be heard after that.
+            # Rank 0 may wait for others for as long as this rank does, and its answer must still arrive afterwards.
             store.wait([prefix + "all"], timeout + timedelta(seconds=1 + 0.1 * seconds))
             said = bytes(store.get(prefix + "all")).decode()
         except (RuntimeError, ValueError) as error:

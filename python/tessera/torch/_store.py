@@ -12,7 +12,7 @@ def functions_of(store):
         try:
             store.wait([key], timedelta(seconds=max(seconds, 0.001)))
         except (RuntimeError, ValueError) as error:
-            # Stores of different kinds and releases raise different classes for a key that did not come in time.
+            # Different kinds and releases of stores raise different exceptions for a key that does not appear in time.
             if isinstance(error, dist.DistNetworkError) if hasattr(dist, "DistNetworkError") else False:
                 raise
             raise TimeoutError(str(error))
@@ -22,6 +22,6 @@ def functions_of(store):
         try:
             store.delete_key(key)
         except (RuntimeError, NotImplementedError):
-            pass  # such a store keeps its keys
+            pass  # this store cannot delete keys
 
     return _c.store_functions(store.set, get, store.add, remove)

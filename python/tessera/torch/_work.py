@@ -18,7 +18,7 @@ from torch.futures import Future
 from tessera import _c
 from ._errors import TimedOut, error_of
 
-_SLICE = 500  # ms that a wait spends in C at most: then Python looks for signals such as Ctrl-C
+_SLICE = 500  # maximum ms that a wait spends in C before Python checks for signals such as Ctrl-C
 
 
 class Operation:
@@ -60,7 +60,7 @@ class Operation:
         elif self.after is not None:
             try:
                 self.after()
-            except BaseException as error:  # must reach who waits, not end the thread that copies
+            except BaseException as error:  # must reach the waiter instead of ending the thread that copies
                 self.error = error
         self.after = self.keep = None
         self.ended = True
@@ -164,7 +164,7 @@ def _asked_by_python():
     """Whether the caller of the caller is Python code that names get_future, not C++ such as DDP's reducer."""
     try:
         return "get_future" in sys._getframe(2).f_code.co_names
-    except ValueError:  # a thread of C++ without a frame
+    except ValueError:  # a C++ thread without a Python frame
         return False
 
 
@@ -201,7 +201,7 @@ class OperationWork(Work):
         if self._future is None:
             operation, follower = self._operation, self._follower
             start = Future()
-            # A callback that raises marks the future of C++, which DDP looks at; set_exception() would not.
+            # A callback that raises sets the error of the C++ future, which DDP checks; set_exception() would not.
             done = start.then(operation.value)
             result = OrderedFuture()._of(follower)
             self._future = (result, done)

@@ -49,7 +49,7 @@ bool has_architecture(const Value& config, std::string_view name) {
   return classes && classes->is_array() && !classes->items().empty() && classes->items()[0].as_string() == name;
 }
 
-/// The number of classes is id2label's, otherwise num_labels.
+/// Reads the number of classes: the size of id2label if present, otherwise num_labels.
 void read_classifier(const Value& json, ModelSpec& s) {
   read_bert(json, s);
   s.labels = positive_or(json, "num_labels", 2);
@@ -78,7 +78,7 @@ std::string bert_tensor_name(const std::string& name_in_file, const Value& confi
   return name;
 }
 
-/// Heads and the pooler, which a folder of another task lacks.
+/// Heads and the pooler, which a folder for a different task lacks.
 bool is_bert_head(const std::string& parameter) {
   return parameter.starts_with("cls.") || parameter.starts_with("classifier.") || parameter.starts_with("bert.pooler.");
 }

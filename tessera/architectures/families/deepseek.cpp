@@ -22,8 +22,7 @@ Experts read_routed(const Value& json) {
   check_groups(json, e);
   if (const std::int64_t each = e.count / e.groups; e.groups > 1 && each < e.group_best)
     throw InputError(concat((given(json, "n_group") ? *given(json, "n_group") : json).where().str(), ": groups of ",
-                            each,
-                            " expert; a group's score is that of its two best experts, so it needs at least two"));
+                            each, " expert; a group is scored by its two best experts, so it needs at least two"));
   return e;
 }
 

@@ -23,7 +23,7 @@ double cap(const Value& json, const char* key, double otherwise) {
   return v && v->is_null() ? 0 : positive_real(json, key, otherwise);
 }
 
-/// Gemma 2 and 3: a separate scale of scores; in every `period` layers the last one has no window.
+/// Reads Gemma 2 and 3, which have a separate scale of scores; in every `period` layers the last one has no window.
 void read_with_windows(const Value& json, ModelSpec& s, std::int64_t period) {
   read_any_gemma(json, s);
   refuse_other(json, "hidden_activation", {"gelu_pytorch_tanh"});
@@ -49,7 +49,7 @@ void read_gemma2(const Value& json, ModelSpec& s) {
 
 void read_gemma3(const Value& json, ModelSpec& s) {
   read_with_windows(json, s, positive_or(json, "sliding_window_pattern", 6));
-  s.caps.logits = cap(json, "final_logit_softcapping", 0);  // scores are not capped, even if config.json sets it
+  s.caps.logits = cap(json, "final_logit_softcapping", 0);  // scores are not capped, even if config.json sets a cap
   s.head_norm = true;
   const Value* both = given(json, "rope_parameters");
   const auto of = [&](const char* layers) { return both ? given(*both, layers) : nullptr; };

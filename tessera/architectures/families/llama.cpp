@@ -14,7 +14,7 @@ void read_llama(const Value& json, ModelSpec& s) {
   s.rope = parse_rope(json, s.head_size, s.positions);
 }
 
-/// One window for all layers.
+/// Reads Mistral, whose layers all have the same window.
 void read_mistral(const Value& json, ModelSpec& s) {
   read_sizes(json, s, {.key_heads = 8});
   refuse_other(json, "hidden_act", {"silu"});

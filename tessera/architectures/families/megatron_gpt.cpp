@@ -11,7 +11,7 @@
 namespace tessera::architectures {
 namespace {
 
-/// The word under `key`, one of `words`; the first by default.
+/// Returns the value of `key`, one of `words`; the first word by default.
 std::string word(const Value& json, const char* key, std::initializer_list<const char*> words) {
   const Value* v = given(json, key);
   if (!v) return *words.begin();
@@ -51,11 +51,11 @@ Experts read_switched_experts(const Value& json, const ModelSpec& s) {
                             ": shared_expert_gate needs shared_expert_intermediate_size"));
   if (s.mlp_bias)
     throw InputError(concat(json.at("num_experts").where().str(),
-                            ": num_experts with add_bias_linear true: experts have no biases here"));
+                            ": num_experts with add_bias_linear true: experts with biases are not implemented"));
   return e;
 }
 
-/// Heads have their own rotated part, whatever positions are added to the embeddings.
+/// Heads have their own rotated part, regardless of the positions added to the embeddings.
 void read_latents(const Value& json, ModelSpec& s, bool normed) {
   const Value& where = json.at("kv_lora_rank");
   if (s.key_heads != s.heads)
@@ -64,7 +64,7 @@ void read_latents(const Value& json, ModelSpec& s, bool normed) {
   if (normed && (s.norms.kind != NormKind::rms || s.norms.from_one))
     throw InputError(concat(where.where().str(),
                             ": kv_lora_rank with qk_layernorm needs normalization RMSNorm, without "
-                            "layernorm_zero_centered_gamma: latents have no other norms here"));
+                            "layernorm_zero_centered_gamma: other norms of latents are not implemented"));
   s.rope = parse_rope(json, positive_or(json, "qk_rope_head_dim", 64), s.positions);
   read_latent(json, s);
   s.latent->normed = normed;
@@ -153,7 +153,7 @@ void read_megatron_gpt(const Value& json, ModelSpec& s) {
   s.output_gate = flag(json, "attn_output_gate", false);
   if (s.output_gate && latent)
     throw InputError(concat(json.at("attn_output_gate").where().str(),
-                            ": attn_output_gate with kv_lora_rank: latent attention has no gates here"));
+                            ": attn_output_gate with kv_lora_rank: latent attention with gates is not implemented"));
   if (!given(json, "num_experts")) return;
   s.experts = read_switched_experts(json, s);
   s.sparse = sparse_layers(json, s.layers);

@@ -8,8 +8,8 @@
 namespace tessera::architectures {
 namespace {
 
-/// With use_sliding_window: the layers from max_window_layers on, unless layer_types defines them; in Qwen2-MoE, every
-/// second layer before it.
+/// Reads which layers have windows. With use_sliding_window these are the layers from max_window_layers on (in
+/// Qwen2-MoE every second layer before it), unless layer_types defines them.
 void read_windows(const Value& json, ModelSpec& s, bool every_second) {
   if (!given(json, "sliding_window") || !flag(json, "use_sliding_window", false)) return;
   const std::int64_t window = positive(json, "sliding_window");
@@ -45,7 +45,7 @@ void read_mixture(const Value& json, ModelSpec& s, const ExpertDefaults& default
   s.experts->inner = positive_or(json, "moe_intermediate_size", inner);
 }
 
-/// transformers 5 writes Qwen3's number as num_local_experts.
+/// transformers 5 stores Qwen3's number of experts as num_local_experts.
 const char* count_key(const Value& json) { return given(json, "num_experts") ? "num_experts" : "num_local_experts"; }
 
 void read_qwen2_moe(const Value& json, ModelSpec& s) {
@@ -57,7 +57,7 @@ void read_qwen2_moe(const Value& json, ModelSpec& s) {
   s.experts->shared_gate = true;
 }
 
-/// One window for all layers.
+/// Reads Qwen3-MoE, whose layers all have the same window.
 void read_qwen3_moe(const Value& json, ModelSpec& s) {
   read_sizes(json, s, {.key_heads = 4});
   s.query_bias = s.output_bias = flag(json, "attention_bias", false);

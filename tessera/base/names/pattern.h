@@ -2,7 +2,7 @@
 /// \file
 /// base/names/: module names and patterns that match them.
 ///
-/// Regular expressions that match module names: which to wrap, adapt or checkpoint. The syntax is PCRE2's, which covers
+/// Regular expressions that select modules to wrap, adapt or checkpoint by name. The syntax is PCRE2's, which covers
 /// everything that patterns written for Python's `re` use. The number of match steps is bounded, because patterns may
 /// come from untrusted files.
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// base/system/: operating-system facilities around processes that are killed, limited or remote.
+/// base/system/: operating-system facilities for processes that are killed, limited or remote.
 ///
 /// Cleanup of files and folders left behind by killed processes. Their writer holds a kernel lock on them (flock),
 /// which the kernel releases however the process ends, even in a container with its own process numbers. If the file

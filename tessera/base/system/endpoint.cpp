@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// Also accepts a scope after it: fe80::1%eth0.
+/// Also accepts an address followed by a scope: fe80::1%eth0.
 bool is_ipv6(std::string_view text) {
   in6_addr address{};
   return ::inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), &address) == 1;

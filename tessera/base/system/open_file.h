@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Detects that the path of an open file or folder was moved, removed or replaced by others.
+/// Detects that the path of an open file or folder was moved, removed or replaced by another process.
 
 #include <string>
 

@@ -11,7 +11,7 @@ namespace tessera {
 struct Plugin {
   const char* file;       ///< "libtessera_arrow.so"
   const char* entry;      ///< name of its entry function
-  const char* what;       ///< what needs it, begins the message: "Parquet and Arrow files need"
+  const char* what;       ///< start of the message, naming what needs it: "Parquet and Arrow files need"
   const char* remedy;     ///< what to do if it was not built: "install ... (`make deps`), then build again"
   const char* hint = "";  ///< appended to the loader's message
 };

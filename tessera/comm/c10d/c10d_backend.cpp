@@ -24,7 +24,7 @@ namespace {
 
 using C10dWork = c10::intrusive_ptr<c10d::Work>;
 
-// Gloo's waits block this thread, so they must end for a reason to stop; an accelerator's only order streams.
+// Gloo's waits block this thread, so a reason to stop must end them; an accelerator's waits only order streams.
 void wait_for(const C10dWork& work, bool blocks) {
   if (blocks) {
     wait_for_collective(work);
@@ -92,7 +92,7 @@ c10d::ReduceOp c10d_reduction(Reduction op) {
   switch (op) {
     case Reduction::sum:
     case Reduction::mean:
-      return c10d::ReduceOp::SUM;  // divided afterwards: Gloo's AVG rejects integers and fp16 overflows
+      return c10d::ReduceOp::SUM;  // a mean is divided afterwards: Gloo's AVG rejects integers, and fp16 would overflow
     case Reduction::min:
       return c10d::ReduceOp::MIN;
     case Reduction::max:
@@ -106,7 +106,7 @@ c10d::ReduceOp c10d_reduction(Reduction op) {
 void announce_half_reduction(const std::string& kind, int rank) {
   static std::once_flag once;
   std::call_once(once, [&] {
-    if (rank == 0) log::info("bf16/fp16 reductions over ", kind, " are sent as fp32, twice the bytes");
+    if (rank == 0) log::info("bf16/fp16 reductions over ", kind, " are sent as fp32, which doubles the bytes");
   });
 }
 
@@ -135,7 +135,7 @@ class C10dBackend final : public Backend {
   }
 
   Started reduce(at::Tensor tensor, int root, Reduction op) override {
-    // The transport may use any rank's tensor as scratch, but only the root's may change.
+    // The transport may use any rank's tensor as scratch, so ranks other than the root pass a copy.
     const bool is_root = rank() == root;
     std::vector<at::Tensor> raw{is_root ? working_copy_if_half(tensor) : working_copy(tensor)};
     report_moved(wire_bytes(Op::reduce, static_cast<std::int64_t>(raw[0].nbytes()), size()));
@@ -211,7 +211,8 @@ class C10dBackend final : public Backend {
           },
           {output, input, raw, part}, finish_reduction(output, part, op));
     }
-    // Gloo's own reduce_scatter is an all-reduce, too, but in place on the input, and it finishes only in its wait().
+    // Gloo's own reduce_scatter is also an all-reduce, but it works in place on the input and finishes only in its
+    // wait().
     const at::Tensor raw = working_copy(input), mine = raw.narrow(0, rank() * output.numel(), output.numel());
     report_moved(wire_bytes(Op::all_reduce, static_cast<std::int64_t>(raw.nbytes()), size()));
     return collective([raw, op](c10d::Backend& backend) { return all_reduce_raw(backend, raw, op); },
@@ -275,7 +276,7 @@ class C10dBackend final : public Backend {
   using Begin = std::function<C10dWork(c10d::Backend&)>;
 
   // Gloo closes all connections of a group when a wait for a message times out: the operations of the peers and of this
-  // rank then fail at once. In a thread, because after a crash inside Gloo its locks may never be released.
+  // rank then fail at once. Runs in a thread because, after a crash inside Gloo, its locks may never be released.
   void close_connections() {
     quiet_thread("tessera-abort", [backend = backend_, peer = (rank() + 1) % size()] {
       std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
@@ -317,7 +318,7 @@ class C10dBackend final : public Backend {
 
   void check_tag(int tag) const {
     if (own_collectives_ && tag >= ring::first_own_tag)
-      throw Error(concat("tag ", tag, " is reserved; tags of messages are below ", ring::first_own_tag));
+      throw Error(concat("tag ", tag, " is reserved; message tags must be below ", ring::first_own_tag));
   }
 
   // `whole`: the tensor that contains all ranks' parts.
@@ -390,7 +391,7 @@ class C10dBackend final : public Backend {
   bool own_collectives_;
   std::optional<ring::Choice> choice_;
   std::shared_ptr<void> owner_;
-  C10dWork last_;  // the newest of the transport's own collectives
+  C10dWork last_;  // the last-started of the transport's own collectives
   std::shared_ptr<MessageWaiter> waiter_ = std::make_shared<MessageWaiter>();
   std::shared_ptr<ring::Scratch> scratch_ = std::make_shared<ring::Scratch>();
   std::uint64_t own_started_ = 0;

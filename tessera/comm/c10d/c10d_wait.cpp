@@ -22,7 +22,7 @@ void wait_for_collective(const c10::intrusive_ptr<c10d::Work>& work) {
       if (!work->wait(slice)) throw Error("the operation was aborted");
       return;
     } catch (const c10::Error&) {
-      // The slice has passed, or the work failed; a work that has just finished is asked again.
+      // The slice has passed, or the work has failed. If it has just finished, wait() returns or throws its result.
       if (work->isCompleted()) {
         if (!work->wait()) throw Error("the operation was aborted");
         return;
@@ -44,7 +44,7 @@ MessageWaiter::~MessageWaiter() {
 void MessageWaiter::throw_if_ended() {
   throw_if_stopped();
   const std::lock_guard lock(mutex_);
-  if (aborted_) throw Error("the group was aborted after another operation had failed");
+  if (aborted_) throw Error("the group was aborted after another operation failed");
 }
 
 void MessageWaiter::wait(const c10::intrusive_ptr<c10d::Work>& work) {

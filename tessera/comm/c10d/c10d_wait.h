@@ -22,8 +22,8 @@ namespace tessera::comm {
 void wait_for_collective(const c10::intrusive_ptr<c10d::Work>& work);
 
 /// Waits for Gloo's sends and receives. Their wait closes the connection when it times out, but not when it is aborted
-/// from outside, so slices are not possible: a thread checks for reasons to stop every 100 ms while there are waits. It
-/// starts with the first wait. Thread-safe; must outlive its waits.
+/// from outside, so slices are not possible: a thread checks for reasons to stop every 100 ms while any wait is in
+/// progress. The first wait starts the thread. Thread-safe; must outlive its waits.
 class MessageWaiter {
  public:
   MessageWaiter() = default;

@@ -16,7 +16,7 @@ namespace tessera::comm::ring {
 
 using namespace wire::ring;
 
-/// Tags from this value up are reserved for the collectives of this folder; callers use those below.
+/// Tags from this value up are reserved for the collectives of this folder; callers use lower ones.
 constexpr int first_own_tag = 1 << 30;
 /// A tag that no sender uses.
 constexpr int abort_tag = first_own_tag + (1 << 20);

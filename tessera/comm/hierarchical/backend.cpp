@@ -8,9 +8,10 @@
 //   broadcast, reduce S           across once, then inside (reduce: inside first)
 //
 // A flat ring sends 2 S (R-1)/R between any two neighbours. The ranks with the same local rank on every host form a
-// "rail", a group of H; all rails work concurrently. If hosts have different numbers of ranks, one leader per host does
-// the network part. Scatter, gather, all_to_all and messages between hosts are sent directly to their rank; messages
-// inside a host use the inner transport. bf16/fp16 are widened to fp32 once, before the first stage, and rounded once.
+// "rail", a group of H; all rails work concurrently. If hosts have different numbers of ranks, one leader per host
+// communicates over the network. Scatter, gather, all_to_all and messages between hosts go directly to the destination
+// rank; messages inside a host use the inner transport. bf16/fp16 are widened to fp32 once, before the first stage, and
+// rounded once.
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -35,7 +36,7 @@ bool is_half(const at::Tensor& tensor) {
 }
 at::ScalarType wide_type(const at::Tensor& tensor) { return is_half(tensor) ? at::kFloat : tensor.scalar_type(); }
 
-// A mean is summed; store() divides.
+// The stages of a mean compute its sum; store() divides.
 Reduction stage_reduction(Reduction op) { return op == Reduction::mean ? Reduction::sum : op; }
 
 // Copies a complete result in the accumulation type to the caller's tensor.
@@ -77,7 +78,7 @@ bool ascending_from_zero(const std::vector<int>& order) {
   return true;
 }
 
-// Below this size a third stage for the slices does not pay: each rank sums everything.
+// Below this size, a third stage does not pay off: tensors are not sliced, and each rank sums everything.
 constexpr std::int64_t small_bytes = 32 * 1024;
 
 // Makes one end of a group. `name` is unique in this hier group and equal on all its ranks; `rank` and `size` refer to
@@ -339,7 +340,7 @@ class HierBackend final : public Backend {
       if (grouped.const_data_ptr() == input.const_data_ptr()) grouped = grouped.clone();
       finish(inner_->reduce(grouped, 0, stage));
       const std::int64_t here = local_size_ * n;
-      at::Tensor sum;  // [L, n]: for this host's ranks, summed over all hosts in order
+      at::Tensor sum;  // [L, n]: the parts of this host's ranks, summed over all hosts in order
       if (local_ == 0 && places_.hosts() > 1) {
         const at::Tensor parts = at::empty({here * places_.hosts()}, grouped.options());
         finish(across_->all_to_all(parts, grouped,

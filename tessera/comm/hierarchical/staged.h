@@ -10,7 +10,7 @@
 namespace tessera::comm::hier {
 
 /// Wraps `host` (CPU) for tensors on `device`. kind() is "staged/" + the host's kind. Copies are ordered on the current
-/// stream and block this thread: correct and simple, not fast.
+/// stream and block this thread: correct and simple, but not fast.
 std::shared_ptr<Backend> make_staged_backend(std::shared_ptr<Backend> host, c10::Device device);
 
 }  // namespace tessera::comm::hier

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// hierarchical/: collectives of ranks on several hosts, first inside a host, then across. This header: which rank is
-/// on which host. Torch-free.
+/// hierarchical/: collectives of ranks on several hosts, first inside a host, then across. This header: the assignment
+/// of ranks to hosts. Torch-free.
 
 #include <string>
 #include <vector>

@@ -99,7 +99,7 @@ class ShmBackend final : public Backend {
   void close() override { work_queue_->close(); }
 
  private:
-  // Returns the record that Group announced, or a new one if the caller uses the backend directly.
+  // Returns the record that Group announced, or a new record if the caller uses the backend directly.
   Entry take_entry(Op op, const at::Tensor& part, int root, const char* reduction) {
     if (announced_ && announced_->op == op) return *std::exchange(announced_, std::nullopt);
     announced_.reset();
@@ -184,7 +184,7 @@ std::shared_ptr<comm::Backend> layout::Shm::make(const comm::BackendRequest& req
   using namespace wire::shm;
   if (request.size > max_ranks) {
     throw InputError(concat("group '", request.name, "' has ", request.size, " ranks; the backend ", row.name,
-                            " takes ", max_ranks, ". Use ", usual_backend(row.device), "."));
+                            " supports at most ", max_ranks, ". Use ", usual_backend(row.device), "."));
   }
   CommunicatorOptions how;
   how.name = request.name;

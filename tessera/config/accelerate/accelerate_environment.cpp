@@ -102,7 +102,7 @@ const Rows& mesh() {
   return rows;
 }
 
-/// The environment as the file that it came from. The values' positions are the variables' names.
+/// The environment as the file that it came from. Positions of values are names of variables.
 class Tree {
  public:
   explicit Tree(const GetEnvironment& environment) : environment_(environment) {}
@@ -141,8 +141,8 @@ class Tree {
   Value root_ = Value::make_object();
 };
 
-/// The variables of both versions are always set; only those that the version reads are used, and the strategy's new
-/// name if a version 1 file has it.
+/// accelerate always sets the variables of both FSDP versions. Takes only those that the configured version reads, and
+/// the strategy's new name if a version 1 file uses it.
 void take_fsdp(Tree& tree) {
   const bool second = tree.text("FSDP_VERSION") == "2";
   const std::string reshard = tree.text("FSDP_RESHARD_AFTER_FORWARD").value_or("true");
@@ -253,7 +253,7 @@ std::string packed_accelerate(const Value& file) {
                                                                  "deepspeed_hostfile",
                                                                  "deepspeed_exclusion_filter",
                                                                  "deepspeed_inclusion_filter"};
-  const bool devices = asks_for_xla(file);  // num_processes counts them, and the training opens them
+  const bool devices = asks_for_xla(file);  // num_processes is their number, and the training process opens them
   const auto without = [devices](const Value& from) {
     Value kept = Value::make_object();
     kept.set_where(from.where());
@@ -311,10 +311,10 @@ Translation read_accelerate_environment(const GetEnvironment& environment, Probl
   if (to_lower(tree.text("ACCELERATE_MIXED_PRECISION").value_or("")) == "fp8") tree.take(fp8_variables());
   if (tree.on("ACCELERATE_USE_CPU")) tree.set("", "use_cpu", "ACCELERATE_USE_CPU", "true");
   Translation out = read_accelerate(tree.root(), problems);
-  // accelerate's Accelerator reads this one for every type
+  // accelerate's Accelerator reads this variable for every distributed_type
   if (const auto steps = tree.text("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
       steps && type != "DEEPSPEED" && *steps != "auto") {
-    Translator extra(problems);  // reports it if Megatron's micro-batches differ
+    Translator extra(problems);  // reports a problem if Megatron's number of micro-batches differs
     for (const FileSetting& setting : out.settings)
       if (setting.name == "gradient_accumulation_steps")
         extra.give(setting.name, setting.key, setting.text, setting.where);

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// The variables ACCELERATE_*, FSDP_*, PARALLELISM_CONFIG_* and MEGATRON_LM_* with which `accelerate launch` passes its
-/// file and flags to its children. They are read, so that our program obeys when accelerate starts it, and written, so
-/// that children of `tessera launch` find the same. Names and defaults: accelerate/utils/launch.py
+/// file and flags to its children. They are read so that the settings apply when accelerate starts our program, and
+/// written so that children of `tessera launch` find the same variables. Names and defaults: accelerate/utils/launch.py
 /// (prepare_multi_gpu_env and its siblings), checked against real runs (tests/fixtures/accelerate/*.env).
 
 #include <tessera/config/core/translation.h>

@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 7> sections = {"fsdp_config",        "dee
 
 bool is_section(std::string_view key) { return std::find(sections.begin(), sections.end(), key) != sections.end(); }
 
-/// Whether a key is given without requesting anything: false, "no", "none", "", [], {} and null.
+/// Whether the value of a given key requests nothing: false, "no", "none", "", [], {} and null.
 bool asks_for_nothing(const Value& value) {
   if (means_nothing(value) || means_no(value)) return true;
   return (value.is_array() && value.items().empty()) || (value.is_object() && value.members().empty());
@@ -46,7 +46,7 @@ class Reader {
 
   Translation read() {
     if (!file_.is_object()) {
-      to_.problem(file_.where(), "expected keys such as distributed_type: this is not a file of accelerate");
+      to_.problem(file_.where(), "expected keys such as distributed_type: this is not an accelerate file");
     } else if (compute_environment()) {
       check_keys();
       translate();
@@ -60,7 +60,7 @@ class Reader {
   const Value* find(std::string_view key) const { return find_accelerate(file_, "", key); }
   bool too_many() const { return problems_.lines.size() >= before_ + most_problems; }
 
-  /// SageMaker's file has another schema, so one message is enough.
+  /// SageMaker's file has a different schema, so one message is enough.
   bool compute_environment() {
     const auto word = s_.word("", "compute_environment");
     if (!word || *word == "local_machine") return true;
@@ -99,7 +99,7 @@ class Reader {
     for (const FileSetting& setting : beside.settings) to_.give(setting.name, setting.key, setting.text, setting.where);
   }
 
-  /// Keys that the questionnaire always writes cause no warning.
+  /// Whether the questionnaire always writes this key with this value, so that no warning is needed.
   bool is_usual(const std::string& key, const Value& value) const {
     if (asks_for_nothing(value) || key == "same_network") return true;
     if (!value.is_string()) return false;
@@ -187,7 +187,7 @@ class Reader {
                   {"strategy"});
       return Kind::unknown;
     }
-    if (means_no(*value)) return Kind::data_parallel;  // NO, parsed by YAML 1.1 as false
+    if (means_no(*value)) return Kind::data_parallel;  // the word NO, which YAML 1.1 parses as false
     const std::string word = to_lower(as_text(*value, true).value_or("?"));
     if (word == "multi_cpu" || word == "multi_gpu" || word == "xla" || word == "tpu") return Kind::data_parallel;
     if (word == "fsdp") return Kind::fsdp;
@@ -279,7 +279,7 @@ class Reader {
     to_.ignored(*value, std::string(key), row.why);
   }
 
-  /// One note for a section that does not apply.
+  /// Adds one note for a section that does not apply.
   void idle_section(const std::string& name) {
     const Value* value = find(name);
     if (bad(name) || value == nullptr || asks_for_nothing(*value)) return;
@@ -312,7 +312,8 @@ class Reader {
                 {"bf16", "fp16"});
   }
 
-  /// Whether a file, or a flag such as --use_fsdp, gave the type; variables and the launcher's own NO do not count.
+  /// Whether the type comes from a file or from a flag such as --use_fsdp; variables and the launcher's own NO do not
+  /// count.
   static bool was_said(const Value& type) {
     return type.where().line > 0 || (type.where().kind == SourcePos::Kind::flag && !means_no(type));
   }
@@ -374,7 +375,7 @@ Value load_accelerate_file(const std::string& path, std::vector<std::string>* re
   Value file = to_lower(path).ends_with(".json") ? parse_json(without_byte_order_mark(text), path)
                                                  : parse_yaml(text, path, repeated);
   if (!file.is_object())
-    throw InputError(concat(path, ": expected keys such as distributed_type: this is not a file of accelerate"));
+    throw InputError(concat(path, ": expected keys such as distributed_type: this is not an accelerate file"));
   return file;
 }
 

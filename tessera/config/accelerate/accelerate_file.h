@@ -33,7 +33,7 @@ Translation read_accelerate(const Value& file, Problems& problems);
 
 /// $HF_HOME/accelerate/default_config.yaml (HF_HOME: $XDG_CACHE_HOME/huggingface, ~/.cache/huggingface), or
 /// default_config.json in that folder, if it exists: the file that `accelerate launch` uses by default. Only `tessera
-/// launch` reads it, and reports that.
+/// launch` reads it, and reports that it did.
 std::optional<std::string> default_accelerate_file(const GetEnvironment& environment = {});
 
 /// The file's settings for a launcher. nullopt: not specified.
@@ -45,7 +45,7 @@ struct AccelerateLaunch {
 };
 AccelerateLaunch accelerate_launch(const Value& file, Problems& problems);
 
-/// How each key is handled, by section ("deepspeed_config.zero_stage"); for fsdp_config see fsdp_keys().
+/// How each key is handled, listed by section ("deepspeed_config.zero_stage"); for fsdp_config see fsdp_keys().
 std::span<const KeyRow> accelerate_keys();
 /// "fsdp_" for fsdp_config, whose keys are accepted with and without it. Empty: the section has no prefix.
 std::string_view accelerate_prefix(std::string_view section);

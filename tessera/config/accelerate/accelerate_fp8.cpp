@@ -21,7 +21,7 @@ void give(const AccelerateSections& s, const char* setting, const Value* value) 
   if (const auto text = as_text(*value, true)) s.to.give(setting, setting, to_lower(*text), value->where());
 }
 
-/// The products that would be excluded from fp8: fprop, dgrad, wgrad.
+/// Refuses to exclude single products (fprop, dgrad, wgrad) from fp8.
 void precision_of_products(const AccelerateSections& s) {
   const Value* value = s.find(fp8_section, "fp8_override_linear_precision");
   if (value == nullptr) return;

@@ -21,7 +21,7 @@ std::string full_name(std::string_view section, std::string_view key) {
   return key.starts_with(prefix) ? std::string(key) : concat(prefix, key);
 }
 
-/// A size of the mesh; sets `setting` if it is above 1.
+/// Reads a size of the mesh; sets `setting` if it is above 1.
 std::int64_t divided(const AccelerateSections& s, std::string_view section, std::string_view key,
                      std::string_view setting) {
   const auto size = s.whole(section, key, 1, 4096);
@@ -52,7 +52,7 @@ void give_unless_auto(const AccelerateSections& s, std::string_view section, std
   s.to.give(setting, full_name(section, key), *value);
 }
 
-/// none, cpu or nvme, for optimizer states or parameters.
+/// Reads the device of offloaded optimizer states or parameters: none, cpu or nvme.
 std::optional<std::string> offload_device(const AccelerateSections& s, std::string_view key) {
   const auto word = s.word(deepspeed, key);
   if (!word || *word == "cpu" || *word == "nvme") return word;
@@ -120,7 +120,8 @@ std::optional<FileSetting> taken(Translation& from, std::string_view name) {
   return setting;
 }
 
-/// Replicas across groups: the hybrid form of fsdp_config's strategy. Returns false after reporting a problem.
+/// Replaces fsdp_config's strategy by its hybrid form, which replicates across groups. Returns false after reporting a
+/// problem.
 bool hybrid(const AccelerateSections& s, const AccelerateMesh& mesh, Translation& fsdp) {
   if (mesh.parts() == 1) {
     s.to.problem(mesh.replicate_from->where(),

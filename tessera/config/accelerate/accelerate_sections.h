@@ -16,9 +16,9 @@ struct AccelerateSections {
   const Value& file;
   Translator& to;
   Problems& problems;
-  std::vector<std::string>& notes;  ///< about sections that another reader translates
+  std::vector<std::string>& notes;  ///< notes about sections that another reader translates
 
-  /// A given key of a section; nullptr if absent.
+  /// The value of a section's key; nullptr if absent.
   const Value* find(std::string_view section, std::string_view key) const {
     return find_accelerate(file, section, key);
   }

@@ -300,7 +300,7 @@ class Questionnaire {
   }
 
   void precision() {
-    if (deepspeed_file_) return;  // that file contains it
+    if (deepspeed_file_) return;  // the DeepSpeed file contains the precision
     static const Words words = {"no", "fp16", "bf16", "fp8"};
     set("mixed_precision", Value::of(words[ask_.choose("Do you wish to use mixed precision?", words, 0)]));
   }

@@ -21,8 +21,8 @@ class Dialog {
   /// (a pipe, where the next line answers the next question), and answers are echoed after their questions.
   Dialog(std::istream& in, std::ostream& out, bool patient) : in_(in), out_(out), patient_(patient) {}
 
-  /// Returns the index of the chosen option. `refused`: by option, why it cannot be chosen here; empty or missing: it
-  /// can. `beside`: shown after each option.
+  /// Returns the index of the chosen option. `refused`: for each option, why it cannot be chosen here; empty or
+  /// missing: it can be chosen. `beside`: for each option, a text shown after it.
   std::size_t choose(const std::string& question, const std::vector<std::string>& options, std::size_t by_default = 0,
                      const std::vector<std::string>& refused = {}, const std::vector<std::string>& beside = {});
   bool yes(const std::string& question, bool by_default);

@@ -12,13 +12,13 @@
 namespace tessera::config {
 namespace {
 
-/// The setting's value as for a flag; empty: not given.
+/// The setting's value as the text of a flag; empty: not given.
 std::string flag_text(const Field& field, const RunConfig& config) {
   const Value value = field.get(config);
   return as_text(value, false).value_or("");
 }
 
-/// JSON and K=V,... in a common form; other text unchanged.
+/// Converts JSON and K=V,... to a common form; returns other text unchanged.
 std::string normalized(std::string_view name, const std::string& text) {
   if (trim(text).empty()) return {};
   try {

@@ -99,7 +99,7 @@ class Fsdp2 {
     out_.set("fsdp_reshard_after_forward", Value::of(after_forward));
   }
 
-  /// Version 1 shards within a machine and replicates across; version 2 expresses that as sizes.
+  /// Version 1 shards within a machine and replicates across machines; version 2 expresses that as sizes of the mesh.
   void keep_copies(Value& file) {
     const auto number = [&](const char* key, std::int64_t fallback) {
       const Value* value = file_.find(key);
@@ -181,7 +181,7 @@ Value update_accelerate_file(const Value& file, std::vector<std::string>& notes)
     if (key == "fp16" || key == "dynamo_backend") continue;
     const bool section = key.ends_with("_config");
     if (section && value.is_object() && value.members().empty()) continue;
-    // no is a word for YAML 1.2 and JSON readers, a boolean for YAML 1.1
+    // "no" is a word for YAML 1.2 and JSON readers, a boolean for YAML 1.1
     if (key == "mixed_precision" && means_no(value))
       out.set(key, Value::of("no"));
     else if (key == "distributed_type" && means_no(value))

@@ -22,10 +22,10 @@ Value new_accelerate_file(const std::string& mixed_precision, int gpus);
 /// and sorts the keys. `notes`: the changes. Throws InputError if distributed_type is missing.
 Value update_accelerate_file(const Value& file, std::vector<std::string>& notes);
 
-/// Converts fsdp_config version 1 to version 2. Strategies by name or number; a hybrid one keeps its replicas as
-/// parallelism_config (accelerate's own command loses them). A file without fsdp_config, or with version 2, is returned
-/// unchanged. `notes`: keys that were dropped or change their meaning. Throws InputError for settings that version 2
-/// cannot express.
+/// Converts fsdp_config version 1 to version 2. Strategies are accepted by name or number; a hybrid one keeps its
+/// replicas as parallelism_config (accelerate's own command loses them). A file without fsdp_config, or with version 2,
+/// is returned unchanged. `notes`: keys that were dropped or change their meaning. Throws InputError for settings that
+/// version 2 cannot express.
 Value to_fsdp2(const Value& file, std::vector<std::string>& notes);
 
 }  // namespace tessera::config

@@ -22,7 +22,7 @@ constexpr std::array optimizers{Word{"adamw", "AdamW"},     Word{"adam", "Adam"}
 constexpr std::array schedules{Word{"warmup_lr", "WarmupLR"}, Word{"warmup_decay_lr", "WarmupDecayLR"},
                                Word{"warmup_cosine_lr", "WarmupCosineLR"}, Word{"one_cycle", "OneCycle"},
                                Word{"lr_range_test", "LRRangeTest"}};
-/// optim_args of Adam, Adagrad and Lamb.
+/// Names of the optim_args of Adam, Adagrad and Lamb.
 constexpr std::array parameters{Word{"eps", "eps"},
                                 Word{"lr_decay", "lr_decay"},
                                 Word{"initial_accumulator_value", "initial_accumulator_value"},
@@ -62,7 +62,7 @@ Value optimizer_of(Plan& plan) {
   const bool adam = o.optim == OptimizerKind::adamw || o.optim == OptimizerKind::adam;
   bool has_parameters = adam || o.optim == OptimizerKind::adagrad || o.optim == OptimizerKind::lamb;
   auto named = has_parameters ? named_parameters(o) : std::optional(Value::make_object());
-  if (adam && !named) {  // Adam's parameters have settings
+  if (adam && !named) {  // Adam's parameters have settings of their own
     has_parameters = false;
     named = Value::make_object();
   }

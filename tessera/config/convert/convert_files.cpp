@@ -122,7 +122,7 @@ Converted to_accelerate(const Resolved& resolved) {
   if (plan.take("main_process_port")) file.set("main_process_port", Value::of(config.parallel.main_process_port));
   file.set("rdzv_backend", Value::of("static"));
   file.set("same_network", Value::of(true));
-  // accelerate has no key for GPUs: it uses all present ones, as auto does
+  // accelerate has no key for GPUs: it uses all that are present, as auto does
   file.set("use_cpu", Value::of(cpu));
   if (config.device != Device::cuda && config.device != Device::xla) plan.take("device");
   return {sorted(file), plan.lost("accelerate's file has no key for it")};

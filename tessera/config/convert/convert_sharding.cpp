@@ -22,7 +22,8 @@ class FsdpSection {
  public:
   FsdpSection(Plan& plan, std::string prefix) : plan_(plan), prefix_(std::move(prefix)) {}
   void add(const char* key, Value value) { value_.set(prefix_ + key, std::move(value)); }
-  /// The setting's value under `key`, even if it need not be written (if the other system's default differs).
+  /// Adds the setting's value under `key`, even if it is our default (for keys whose default differs in the other
+  /// system).
   void always(const char* key, const char* setting) {
     plan_.take(setting);
     add(key, plan_.value(setting));

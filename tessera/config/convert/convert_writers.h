@@ -43,7 +43,8 @@ Value fsdp_section(Plan& plan, bool prefix, bool sizes_say_copies = false);
 /// DeepSpeed's JSON for the settings in the plan, taking those it writes. `automatic`: settings that TrainingArguments
 /// also contain become "auto" and are not taken.
 Value deepspeed_json(Plan& plan, bool automatic);
-/// Whether the sharding needs DeepSpeed's terms instead of FSDP's: ZeRO-1, ZeRO-2, offload of the optimizer alone.
+/// Whether only DeepSpeed's terms, not FSDP's, can express the sharding: ZeRO-1, ZeRO-2, offload of the optimizer
+/// alone.
 bool speaks_deepspeed(const RunConfig& config);
 
 }  // namespace tessera::config

@@ -7,7 +7,7 @@
 namespace tessera::config {
 namespace {
 
-/// Whether a YAML 1.1 or 1.2 reader would parse the plain text as anything else.
+/// Whether a YAML 1.1 or 1.2 reader would parse the plain text as anything other than text.
 bool needs_quotes(const std::string& text) {
   if (text.empty() || text != trim(text)) return true;
   static constexpr std::string_view words[] = {"~",   "null", "true", "false", "yes",  "no",    "on",

@@ -99,7 +99,7 @@ Rule one_of(std::vector<std::string> words, std::vector<Synonym> synonyms = {}) 
   return rule;
 }
 
-/// Several of these words; `all`: the meaning of "all".
+/// The rule for one or several of these words; `all`: the meaning of the word "all".
 Rule several_of(std::vector<std::string> words, std::string_view all) {
   Rule rule = one_of(std::move(words), {{"all", all}});
   rule.several = true;
@@ -726,7 +726,7 @@ std::span<const std::pair<std::string_view, std::string_view>> aliases() {
       {"expert_model_parallel_size", "ep_size"},  // Megatron-LM
       {"expert_tensor_parallel_size", "etp_size"},
       {"moe_expert_capacity_factor", "moe_capacity_factor"},  // Megatron-LM
-      {"fsdp_sharding_strategy", "strategy"},                 // accelerate launch; the following as well
+      {"fsdp_sharding_strategy", "strategy"},                 // accelerate launch; so is the next row
       {"fsdp_auto_wrap_policy", "auto_wrap_policy"},
       {"fsdp_wrap_policy", "auto_wrap_policy"},  // this and the next: Hugging Face's guide
       {"fsdp_min_num_param", "min_num_params"},

@@ -44,12 +44,12 @@ struct Rule {
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
   bool above_least = false, below_most = false;  ///< the bound itself is excluded
   bool steps_or_share = false;                   ///< a whole number from 1 on, or below 1 a share of all steps
-  /// The allowed words, case-insensitive; empty: any text. An enumeration's words come first. Resolving turns any
-  /// further ones into another setting (--strategy auto).
+  /// The allowed words, case-insensitive; empty: any text. An enumeration's words come first. Any further words are
+  /// replaced by a different setting when the configuration is resolved (--strategy auto).
   std::vector<std::string> words;
   std::vector<Synonym> synonyms;  ///< another system's word -> ours
   bool several = false;  ///< several of the words may be given, in any order: "csv,tensorboard"; "none" for none
-  std::string_view shown_as = {};  ///< "FILE" in --help; empty: by kind
+  std::string_view shown_as = {};  ///< placeholder in --help, such as "FILE"; empty: chosen by kind
 
   std::string describe() const;  ///< "at least 1", "one of linear, cosine"; empty: anything
 };

@@ -9,13 +9,13 @@
 namespace tessera::config {
 namespace {
 
-/// The numbers of processes next to `world_size` that are multiples of `part`: next below and next above.
+/// The multiples of `part` nearest to `world_size`, below and above it.
 std::string nearest_multiples(std::int64_t world_size, std::int64_t part) {
   const std::int64_t below = world_size / part * part;
   return below == 0 ? concat(part) : concat(below, " or ", below + part);
 }
 
-/// The divisors of `number`, each multiplied by `factor`.
+/// The multiples of `factor` that divide `number`.
 std::string multiples_that_divide(std::int64_t number, std::int64_t factor) {
   std::vector<std::string> parts;
   for (std::int64_t d = 1; d * factor <= number && parts.size() < 16; ++d)
@@ -28,7 +28,8 @@ std::int64_t ranks_of_shards(const RunConfig& config, std::int64_t world_size, s
   const ParallelConfig& p = config.parallel;
   const ShardGroup group = row_of(config.sharding.strategy).shard_group;
   if (group == ShardGroup::none) return p.cp_size;
-  if (p.ep_size > 1) return world_size / p.pp_size / p.tp_size;  // the engine shards over edp, in the other view
+  if (p.ep_size > 1)
+    return world_size / p.pp_size / p.tp_size;  // the engine shards over edp, an axis of the experts' grid
   if (config.sharding.shard_group_size > 0) return config.sharding.shard_group_size;
   const std::int64_t stage = world_size / p.pp_size;
   return (group == ShardGroup::host ? std::min(stage, ranks_per_host) : stage) / p.tp_size;
@@ -49,7 +50,7 @@ std::string expert_problem(const ParallelConfig& p, int world_size, const SaySet
   const std::int64_t stage = world_size / p.pp_size, etp = p.etp_size == 0 ? p.tp_size : p.etp_size;
   if (p.tp_size % etp != 0)
     return concat(said("etp_size"), " ", etp, " does not divide ", said("tp_size"), " ", p.tp_size,
-                  ": experts are cut at most as far as the layers around them; make it one of ",
+                  ": experts cannot be cut further than the layers around them; make it one of ",
                   multiples_that_divide(p.tp_size, 1));
   const std::int64_t places = stage / etp;  // groups with whole experts
   if (p.ep_size > 1 && places % p.ep_size != 0)

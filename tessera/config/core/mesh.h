@@ -27,7 +27,7 @@ inline std::int64_t ranks_per_sample(const ParallelConfig& parallel) {
 /// sizes are multiplied by it. mesh_problem() reports sizes that do not divide `processes`.
 std::int64_t data_parallel_ranks(const ParallelConfig& parallel, std::int64_t processes);
 
-/// Returns the spelling of a setting for messages: as the user gave it.
+/// Returns a setting as the user spelled it, for messages.
 using SaySetting = std::function<std::string(const char* name)>;
 
 /// Checks the settings for `world_size` ranks. Returns the rule, the numbers and choices that fit; empty: no problem.

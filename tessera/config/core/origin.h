@@ -26,7 +26,7 @@ struct Origin {
   static Origin environment(std::string variable) { return {Kind::environment, std::move(variable)}; }
   static Origin derived(std::string why) { return {Kind::derived, std::move(why)}; }
   static Origin program(std::string function) { return {Kind::program, std::move(function)}; }
-  static Origin at(const SourcePos& where);  ///< a position in a file, or the flag or variable that it names
+  static Origin at(const SourcePos& where);  ///< a position in a file, or the flag or variable that `where` names
 
   bool is_default() const { return kind == Kind::by_default; }  ///< neither given nor derived from other settings
   bool is_flag() const { return kind == Kind::flag; }           ///< given on the command line

@@ -27,7 +27,7 @@ bool is_key(const std::string& key) {
   });
 }
 
-/// For an error, the type that must replace `old`; nullptr if `fresh` has that type.
+/// Describes, for an error, the type that a replacement of `old` must have; nullptr if `fresh` has it.
 const char* expected_kind(const Value& old, const Value& fresh) {
   using Kind = Value::Kind;
   switch (old.kind()) {
@@ -74,7 +74,7 @@ std::vector<std::pair<std::string, Value>> parse_overrides(std::string_view text
 Value with_overrides(Value config, const std::string& overrides) {
   for (const auto& [key, fresh] : parse_overrides(overrides)) {
     const Value* old = config.find(key);
-    if (!old && key == "mtp_num_layers") {  // no family's config.json contains it by default, and several support it
+    if (!old && key == "mtp_num_layers") {  // several families support it, but no config.json contains it by default
       config.set(key, fresh);
       architectures::prediction_depths(config);
       continue;

@@ -19,7 +19,7 @@ struct Resolved {
   RunConfig values;  ///< each within its own bounds; validate() checks the rules between them
   /// By setting (fields.h); settings without an entry have their defaults.
   std::map<std::string, Origin, std::less<>> origins;
-  /// Parts of files without effect here, or with another effect than in their own system: each is a warning.
+  /// Warnings about parts of files that have no effect here, or a different effect than in their own system.
   std::vector<std::string> notes;
   std::vector<Implied> implied;  ///< settings implied by arguments
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Base of the checks of settings against each other: reports problems of named settings and looks up origins.
+/// Base class of the checks of settings against each other: reports problems of named settings and looks up origins.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

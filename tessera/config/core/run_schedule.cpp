@@ -67,7 +67,7 @@ class AskedSchedule {
             .group_size = static_cast<int>(p_.pipeline_group_size)};
   }
 
-  /// The file's schedule as it is, after checking it and that it fits the settings.
+  /// Returns the file's schedule unchanged, after checking that it is valid and fits the settings.
   schedule::Schedule of_file() const {
     const std::string& file = p_.pipeline_schedule;
     const auto wrong = [&](const auto&... parts) { throw InputError(concat(said_, " ", file, parts...)); };
@@ -141,8 +141,8 @@ layout::schedule::Schedule run_schedule(const RunConfig& config, std::int64_t mi
   if (is_schedule_file(config.parallel.pipeline_schedule))
     throw InputError(concat(say ? say("pipeline_schedule") : "pipeline_schedule", " ",
                             config.parallel.pipeline_schedule,
-                            " is a file with a fixed number of micro-batches, but a growing batch has steps of several "
-                            "sizes: use a schedule by name, such as 1f1b"));
+                            " is a file with a fixed number of micro-batches, but the steps of a growing batch have "
+                            "different sizes: use a named schedule, such as 1f1b"));
   return AskedSchedule(config, say, micro_batches).make();
 }
 

@@ -24,14 +24,15 @@ std::int64_t stages_per_rank(const RunConfig& config, const SaySetting& say = {}
 /// The computations of all processes of the pipeline, pp_size > 1. Throws like stages_per_rank().
 layout::schedule::Schedule run_schedule(const RunConfig& config, const SaySetting& say = {});
 
-/// The schedule of a step with another number of micro-batches, for a growing batch; only named schedules can be
+/// The schedule of a step with a different number of micro-batches, for a growing batch; only named schedules can be
 /// rebuilt. Throws like stages_per_rank(), and for a schedule from a file, which has a fixed number.
 layout::schedule::Schedule run_schedule(const RunConfig& config, std::int64_t micro_batches,
                                         const SaySetting& say = {});
 
 /// The process that holds each stage of that schedule. Throws like stages_per_rank().
 std::vector<int> ranks_of_stages(const RunConfig& config, const SaySetting& say = {});
-/// Throws InputError if a process would get no part of a model cut like this: the numbers and what to change.
+/// Throws InputError, with the numbers and what to change, if a process would get no part of a model that is cut like
+/// this.
 void check_shares(const std::vector<layout::StagePart>& stages, const std::vector<int>& rank_of);
 
 }  // namespace tessera::config

@@ -88,11 +88,12 @@ class Translator {
 
   /// Adds "FILE:LINE:COLUMN: ..." to the problems; the settings in `doubtful` are not checked further.
   void problem(const SourcePos& where, const std::string& what, std::initializer_list<std::string_view> doubtful = {});
-  /// "FILE:LINE: KEY has no effect: WHY".
+  /// Adds the warning "FILE:LINE: KEY has no effect: WHY".
   void ignored(const Value& value, const std::string& key, std::string_view why);
   /// Adds a warning "FILE:LINE: ...".
   void note(const SourcePos& where, const std::string& what);
-  /// "unknown key KEY; did you mean ...?" among `rows` (their part after the section's dot, when `section` is given).
+  /// Adds the problem "unknown key KEY; did you mean ...?", which suggests one of `rows` (their part after the
+  /// section's dot, when `section` is given).
   void unknown(const std::string& key, const Value& value, std::span<const KeyRow> rows, std::string_view section = {});
 
   /// The row of section.key; nullptr if absent.

@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/json_lenient.h>
+#include <tessera/base/json/json_lenient.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/resolved.h>
@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t max_bytes = 1u << 20;
 constexpr std::size_t max_text = 4096;
 constexpr std::size_t max_listed = 16;
-constexpr int max_unknown = 20;  // further ones are only counted: the file belongs to another system
+constexpr int max_unknown = 20;  // further ones are only counted: the file probably belongs to another system
 
 std::string below(const std::string& section, const std::string& name) {
   return section.empty() ? name : concat(section, ".", name);
@@ -96,7 +96,8 @@ class Walk {
   void section(const Value& object, const std::string& path, bool quiet) {
     for (const auto& [name, value] : object.members()) key(path, name, value, quiet);
   }
-  /// A file without any of DeepSpeed's keys belongs to another system; its keys are not merely unknown.
+  /// Determines whether unknown keys may be passed over: a file without any of DeepSpeed's keys belongs to another
+  /// system.
   void look_ahead(const Value& root) {
     const auto known = [&](const Value::Member& member) {
       return member.first.starts_with('_') || find_row(present("", member.first)) != nullptr;
@@ -109,7 +110,7 @@ class Walk {
   }
 
  private:
-  /// The current spelling of older keys; every stage3_x of ZeRO may also omit the prefix.
+  /// Returns the current spelling of an older key; every stage3_x of ZeRO may also omit the prefix.
   static std::string present(const std::string& section, const std::string& name) {
     const std::string path = below(section, name);
     if (path == "bfloat16") return "bf16";
@@ -179,7 +180,7 @@ class Walk {
     r_.to.problem(value.where(), concat("unknown key ", below(section_path, shown), hint(section_path, name)));
   }
 
-  /// A synonym in other programs for one of the names.
+  /// Returns the one of `names` for which `name` is another program's synonym; nullopt if it is not one.
   static std::optional<std::string> in_other_words(const std::string& name, const std::vector<std::string>& names) {
     static constexpr std::pair<std::string_view, std::string_view> others[] = {{"learning_rate", "lr"},
                                                                                {"warmup_steps", "warmup_num_steps"},
@@ -222,8 +223,7 @@ class Walk {
       doubt(below(section_path, *near));
       return concat("; did you mean ", *near, "?");
     }
-    if (find_field(name) != nullptr)
-      return concat("; it is not a key of DeepSpeed's but a setting of the run: --", name);
+    if (find_field(name) != nullptr) return concat("; it is not a DeepSpeed key but a setting of the run: --", name);
     if (!doubts_) return {};
     if (section_path.empty() || here.size() > max_listed) return "; docs/configuration.md lists the keys";
     return concat("; the keys there are ", join(here));

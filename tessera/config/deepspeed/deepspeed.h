@@ -17,8 +17,8 @@
 
 namespace tessera::config {
 
-/// `given`: a file's name (JSON or HJSON: base/json_lenient.h), a JSON object, or one in base64 (also with the URL-safe
-/// alphabet). `so_far`: the settings from all other sources. "auto" takes its value from there for the keys in Hugging
+/// `given`: a file's name (JSON or HJSON: base/json/json_lenient.h), a JSON object, or one in base64 (URL-safe or
+/// not). `so_far`: the settings from all other sources. "auto" takes its value from there for the keys in Hugging
 /// Face's table, by its rules; any other "auto" leaves the default. A value that differs from an explicit one in
 /// `so_far` (neither default nor derived) is a problem in Hugging Face's words, "- ds KEY=V vs hf NAME=V"; all are
 /// listed, and values are compared by meaning ("8" equals 8, 2e8 equals 200000000). The batch sizes are inferred from

@@ -63,7 +63,7 @@ std::optional<std::int64_t> hidden_size_of(const Value& config) {
     if (const auto h = size(*text, "hidden_size")) return h;
     if (const auto h = largest(*text, "hidden_sizes")) return h;
   }
-  for (const char* key : {"n_embd", "d_model", "dim"})  // attribute_map of GPT-2, T5, DistilBERT
+  for (const char* key : {"n_embd", "d_model", "dim"})  // names in the attribute_map of GPT-2, T5 and DistilBERT
     if (const auto h = size(config, key)) return h;
   return std::nullopt;
 }

@@ -13,7 +13,7 @@ constexpr const char* enabled_key = "autotuning.enabled";
 
 std::string autotuning_key(const char* name) { return concat("autotuning.", name); }
 
-/// The metric to optimize. DeepSpeed's default is the throughput.
+/// Checks the metric to optimize. DeepSpeed's default is the throughput.
 void metric(Reading& r) {
   const std::string key = autotuning_key("metric");
   const auto word = r.text(key);
@@ -24,7 +24,7 @@ void metric(Reading& r) {
       {"auto_strategy"});
 }
 
-/// The rows of a micro-batch are searched if the file leaves them open; only then do DeepSpeed's bounds apply.
+/// Reads the bounds of the search for the rows of a micro-batch, which apply only if the file does not set the rows.
 void bounds(Reading& r) {
   const bool open = r.value("train_micro_batch_size_per_gpu") == nullptr;
   for (const auto& [name, setting, otherwise] :

@@ -64,7 +64,7 @@ class Batch {
     return r_.is_auto(key) && !r_.alone ? std::optional(elsewhere) : std::nullopt;
   }
 
-  /// The file's value; false after reporting a problem.
+  /// Reads the file's value; returns false after reporting a problem.
   bool said(const char* key, const char* setting) {
     const Value* value = r_.value(key);
     if (value == nullptr) return true;
@@ -112,7 +112,7 @@ class Batch {
                                               : steps));
   }
 
-  /// One of the factors does not come from the file.
+  /// Reports batch sizes that contradict each other when one of the factors does not come from the file.
   void differs(std::int64_t train, std::int64_t micro, std::int64_t steps, const SourcePos& where) {
     const std::int64_t ranks = r_.processes();
     const auto from = [&](const char* key, const char* setting) {
@@ -127,7 +127,7 @@ class Batch {
                   {micro_setting, steps_setting});
   }
 
-  /// The position for messages about missing keys.
+  /// Returns the position for messages about missing keys.
   SourcePos nearest_place() const {
     for (const auto& [path, value] : r_.said)
       if (value->where().file) return {value->where().file, 1, 1};

@@ -13,7 +13,7 @@ namespace {
 using Words = std::vector<std::string_view>;
 
 struct Type {
-  std::string_view name;     ///< DeepSpeed accepts it in any case
+  std::string_view name;     ///< DeepSpeed ignores upper and lower case
   std::string_view setting;  ///< our setting; empty: refused
   std::string_view lr;       ///< DeepSpeed's default
   Words parameters;          ///< in addition to the common ones; refused: the reason
@@ -56,7 +56,7 @@ const std::vector<Type>& types() {
   return all;
 }
 
-// Keys whose rows are complete, for every type.
+// Keys that are handled by their rows alone, for every type.
 constexpr std::array<std::string_view, 12> common = {
     "lr",       "weight_decay",  "max_grad_norm", "amsgrad", "eps_inside_sqrt", "dampening",
     "maximize", "set_grad_none", "fused",         "foreach", "capturable",      "differentiable"};
@@ -110,7 +110,7 @@ class Optimizer {
                   {"optim"});
   }
 
-  /// A parameter of another type would be an error in DeepSpeed as well.
+  /// Reports parameters of other optimizer types, which are errors in DeepSpeed as well.
   void parameters(const Type& type) {
     const auto section = r_.said.find("optimizer.params");
     if (section == r_.said.end()) return;
@@ -200,7 +200,7 @@ class Optimizer {
     return type.name == "OneBitAdam" || type.name == "ZeroOneAdam" || type.name == "OneBitLamb";
   }
 
-  /// deepspeed/runtime/fp16/onebit: none of them corrects bias, whatever the parameter is set to.
+  /// deepspeed/runtime/fp16/onebit: none of these optimizers corrects bias, regardless of the parameter.
   void one_bit(const Type& type, const SourcePos& where) {
     if (!is_one_bit(type)) return;
     if (r_.whole("zero_optimization.stage").value_or(0) > 0)

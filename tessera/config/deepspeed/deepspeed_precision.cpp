@@ -21,7 +21,7 @@ bool mode(Reading& r, const std::string& path, const char* setting, bool trains,
   return true;
 }
 
-/// The meaning of fp16 without its own loss scaling.
+/// Reads the loss scale of the section fp16, with DeepSpeed's defaults.
 void loss_scale(Reading& r) {
   const SourcePos section = r.said.at("fp16")->where();
   const auto scale = [&](const char* name, const char* setting, const char* otherwise) {
@@ -95,7 +95,7 @@ void read_communication(Reading& r) {
                                         : "gradient_predivide_factor != 1.0 is not yet supported with ZeRO-",
                                stage, " with reduce scatter enabled, which is how gradients are sharded; remove it"),
                         {"gradient_predivide_factor"});
-  // before the sum: the whole division, or by the factor
+  // gradients are divided before the sum, by the number of ranks or by the factor
   r.say("gradient_predivide_factor", key, prescale ? concat(r.processes()) : format_real(factor), where);
 }
 

@@ -40,7 +40,7 @@ class Reading {
   void say(std::string_view setting, const std::string& path, const Value& value, std::string_view hf = {});
   /// Sets DeepSpeed's default for a setting that the file leaves open, unless another source gives it explicitly.
   void otherwise(std::string_view setting, const std::string& path, const std::string& text, const SourcePos& where);
-  /// Adds the key to the one note about keys without effect.
+  /// Adds the key to the single note about keys without effect.
   void without_effect(const std::string& path, std::string_view why, const SourcePos& where);
 
   /// "- ds KEY=V vs hf NAME=V": transformers' wording.

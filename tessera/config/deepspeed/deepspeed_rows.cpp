@@ -71,7 +71,7 @@ constexpr Row table[] = {
             "0"),
     refused("optimizer.params.amsgrad", flag, "AMSGrad is not implemented; remove it", "false"),
     refused("optimizer.params.eps_inside_sqrt", flag, "eps is added to the square root; remove it", "false"),
-    refused("optimizer.params.dampening", number, "SGD has no dampening here; remove it", "0"),
+    refused("optimizer.params.dampening", number, "SGD with dampening is not implemented; remove it", "0"),
     refused("optimizer.params.maximize", flag, "losses are minimised; negate the loss instead", "false"),
     ignored("optimizer.params.torch_adam", anything, kOneAdam),
     ignored("optimizer.params.fp32_optimizer_states", flag,
@@ -107,8 +107,8 @@ constexpr Row table[] = {
     acts("scheduler.params.cycle_min_mom", number, "lr_scheduler_kwargs"),
     acts("scheduler.params.cycle_max_mom", number, "lr_scheduler_kwargs"),
     acts("scheduler.params.decay_mom_rate", number, "lr_scheduler_kwargs"),
-    ignored("scheduler.params.cycle_first_stair_count", whole, "DeepSpeed itself has no stairs in its cycle", "0"),
-    ignored("scheduler.params.cycle_second_stair_count", whole, "DeepSpeed itself has no stairs in its cycle", "0"),
+    ignored("scheduler.params.cycle_first_stair_count", whole, "DeepSpeed itself ignores it", "0"),
+    ignored("scheduler.params.cycle_second_stair_count", whole, "DeepSpeed itself ignores it", "0"),
     refused("scheduler.params.last_batch_iteration", integer,
             "a run continues from a checkpoint with --resume_from_checkpoint", "-1"),
     direct("gradient_clipping", number, "max_grad_norm", "max_grad_norm",
@@ -325,7 +325,7 @@ constexpr Row table[] = {
          "weight_quantization, activation_quantization and layer_reduction; pruning must be disabled"),
     // DeepSpeed decides by compression_training alone whether weights are quantized.
     ignored("quantize_training", section,
-            "it quantizes nothing: DeepSpeed has not read this older section since 0.7 either; use bits, period, "
+            "it has no effect: DeepSpeed itself has ignored this older section since 0.7; use bits, period, "
             "offset and groups of compression_training.weight_quantization",
             "enabled*"),
     refused("weight_quantization", section,

@@ -40,7 +40,7 @@ constexpr Row direct(std::string_view key, Kind kind, std::string_view setting, 
                      std::string_view why = {}) {
   return {key, setting, Effect::acts, kind, why, {}, true, hf};
 }
-/// The setting is derived from the value, possibly with others.
+/// The setting is derived from the value, possibly together with other values.
 constexpr Row acts(std::string_view key, Kind kind, std::string_view setting, std::string_view why = {}) {
   return {key, setting, Effect::acts, kind, why};
 }

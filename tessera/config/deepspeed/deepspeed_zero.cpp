@@ -47,7 +47,7 @@ class Zero {
     return true;
   }
 
-  /// hpZ and MiCS keep replicas in groups: hybrid sharding.
+  /// Reads hpZ and MiCS, which keep replicas in groups (hybrid sharding).
   void groups() {
     const auto hpz = r_.whole(zero_key("zero_hpz_partition_size")), mics = r_.whole(zero_key("mics_shard_size"));
     const bool by_hpz = hpz && *hpz > 1, by_mics = mics && *mics > 0;
@@ -96,7 +96,7 @@ class Zero {
     if (old != nullptr && r_.said.contains(path)) {
       r_.to.problem(old->where(),
                     concat("Cannot provide deprecated parameter '", deprecated, "' and replacing parameter '", section,
-                           "' (", file_and_line(r_.said.at(path)->where()), ") together; remove ", deprecated, " out"),
+                           "' (", file_and_line(r_.said.at(path)->where()), ") together; remove '", deprecated, "'"),
                     {"cpu_offload"});
       return {};
     }
@@ -143,7 +143,7 @@ class Zero {
              params ? param.where : optimizer.where);
   }
 
-  /// Without an explicit value, the stage determines it.
+  /// Sets overlap_comm by the stage if the file does not set it.
   void overlap() {
     if (r_.value(zero_key("overlap_comm")) != nullptr || r_.value(zero_key("stage")) == nullptr || stage_ == 0) return;
     r_.otherwise("overlap_comm", zero_key("stage"), stage_ == 3 ? "true" : "false",

@@ -80,7 +80,7 @@ constexpr Row zero_table[] = {
         "true"),
     ignored("zero_optimization.load_from_fp32_weights", flag, "checkpoints contain the fp32 weights", "true"),
     ignored("zero_optimization.elastic_checkpoint", flag, kAnyWorld, "false"),
-    refused("zero_optimization.legacy_stage1", flag, "there is one stage 1; remove it", "false"),
+    refused("zero_optimization.legacy_stage1", flag, "there is only one implementation of stage 1; remove it", "false"),
     ignored("zero_optimization.memory_efficient_linear", flag, "linear layers keep only their inputs"),
     ignored("zero_optimization.override_module_apply", flag, "modules are not changed", "true"),
     ignored("zero_optimization.pipeline_loading_checkpoint", flag, kAnyWorld, "false"),

@@ -170,7 +170,8 @@ class FsdpReader {
     row.effect == Effect::acts ? to_.give(row.setting, name, value) : to_.ignored(value, name, row.why);
   }
 
-  /// version 2: a boolean, or the group size; version 1: documented as the new name of the strategy.
+  /// Reads reshard_after_forward. Version 2: a boolean, or the group size; version 1: documented as the new name of the
+  /// strategy.
   void reshard(const std::string& name, const Value& value) {
     const std::string text = as_text(value, true).value_or("");
     if (value.kind() != Value::Kind::boolean && parse_int(text) && text != "0" && text != "1") {

@@ -16,7 +16,7 @@
 namespace tessera::config {
 namespace {
 
-/// A source's value for a setting.
+/// The value that one source gives to a setting.
 template <class T>
 struct Claim {
   T value;
@@ -44,8 +44,8 @@ class Sharding {
       std::vector<std::string> sources = {automatic};
       for (const Claim<Strategy>& claim : strategies_) sources.push_back(claim.source);
       problems_.lines.push_back(concat(join(sources, ", "),
-                                       ": the planner chooses the strategy, or you do; keep one of them (with "
-                                       "--auto_strategy and a strategy, only the rest is chosen)"));
+                                       ": either the planner or you choose the strategy; keep one of them (with "
+                                       "--auto_strategy and a strategy, the planner chooses the rest)"));
     }
     settle("strategy", sharding_.strategy, strategies_, "strategies", same_strategy);
     settle("cpu_offload", sharding_.cpu_offload, offloads_, "places", std::equal_to{});
@@ -187,7 +187,7 @@ class Sharding {
           concat(source("fsdp"), " offload is not a strategy: write --fsdp \"full_shard offload\""));
   }
 
-  /// The strategy that a word of --fsdp names; not for stages and numbers.
+  /// The strategy that a word of --fsdp names; nullopt for stages and numbers.
   static std::optional<Strategy> strategy_of_fsdp(const std::string& word) {
     return known(word) || word == "ddp" ? parse_word<Strategy>(word) : std::nullopt;
   }
@@ -203,7 +203,7 @@ class Sharding {
     return std::find(words_of_fsdp().begin(), words_of_fsdp().end(), word) != words_of_fsdp().end();
   }
 
-  /// All claims must agree; if no flag sets the setting itself, it is derived from the first claim.
+  /// Checks that all claims agree. If the setting itself was not given, derives it from the first claim.
   template <class T, class Same>
   void settle(const char* name, T& place, const std::vector<Claim<T>>& claims, const char* what, Same same) {
     if (claims.empty()) return;

@@ -196,7 +196,7 @@ class ObjectReader {
     sizes_[key] = *size;
   }
 
-  /// TorchContextParallelConfig of accelerate.
+  /// Reads accelerate's TorchContextParallelConfig.
   void handler(const Value& value) {
     const Value* strategy = value.is_object() ? value.find("cp_comm_strategy") : nullptr;
     if (strategy == nullptr || strategy->is_null()) return;
@@ -250,7 +250,7 @@ ArgumentMeaning of_boolean(const TrainingArgument& argument, const std::string& 
   ArgumentMeaning meaning;
   const std::string_view key = argument.row.key;
   const auto flag = parse_bool(trim(text));
-  if (argument.row.setting == "lora_r") {  // false: no adapters, whatever their rank
+  if (argument.row.setting == "lora_r") {  // false: no adapters, regardless of the rank
     if (!flag) meaning.settings.emplace_back(argument.row.setting, text);
     if (flag == false) meaning.off = argument.row.setting;
     return meaning;
@@ -335,7 +335,7 @@ ArgumentMeaning own_meaning(const TrainingArgument& argument, const std::string&
       meaning.problem = concat(" is '", text, "'; it must be 4 or 8, or 16 for unquantized weights");
     return meaning;
   }
-  if (row.key == "loss_type") {  // TRL's trainers have further losses
+  if (row.key == "loss_type") {  // TRL's trainers have losses that are not implemented here
     const std::string word = to_lower(trim(text));
     const bool built = parse_word<PreferenceLoss>(word).has_value();
     if (word == "nll" || word == "cross_entropy") return meaning;  // the only losses for tokens and for classes

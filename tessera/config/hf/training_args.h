@@ -24,7 +24,8 @@ std::span<const KeyRow> training_args_rows();
 /// path).
 enum class ArgumentShape { word, boolean, words, object };
 
-/// The program of names that TRL and others (ms-swift) share: its defaults are named, not applied.
+/// Stands for the program of names that TRL shares with others (ms-swift): a note mentions TRL's defaults, which are
+/// not applied.
 inline constexpr std::string_view trl_or_another = "TRL or another";
 
 struct TrainingArgument {
@@ -75,12 +76,12 @@ void apply_implied(Resolved& resolved);
 /// Adds a note about the implied settings in effect; an implied bf16 is dropped if fp16 has been given since.
 void settle_implied(Resolved& resolved);
 
-/// A member of such a file.
+/// A member of a file of arguments.
 struct FileArgument {
   std::string key;
   Value value;
 };
-/// The same for members that were found in a file of another form (tessera_file.h).
+/// Translates such members, also when they were found in a file of a different form (tessera_file.h).
 Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments,
                                 const Resolved& so_far, Problems& problems);
 

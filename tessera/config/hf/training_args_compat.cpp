@@ -8,7 +8,7 @@
 namespace tessera::config {
 namespace {
 
-// Also contains defaults on which versions 4 and 5 agree but we differ. For words with different meanings
+// Also contains defaults on which versions 4 and 5 agree but that differ from ours. For words with different meanings
 // (fsdp_config's version), see sharding.cpp. Names that only one version has (warmup_ratio, group_by_length,
 // save_safetensors, ...) are always accepted; optim is adamw_torch in 4 and adamw_torch_fused in 5, which are the same
 // optimizer here.

@@ -210,7 +210,7 @@ class FileReader {
   bool foreign_ = false;      ///< the arguments belong to another program, which has been reported
   std::size_t looked_up_ = 0;
   std::vector<std::string> passed_over_;
-  std::string key_;  ///< key of the last one
+  std::string key_;  ///< key of the last argument that was read
   int line_ = 0;
 };
 

@@ -11,7 +11,7 @@ namespace tessera::config {
 namespace {
 
 struct ProgramDefault {
-  std::string_view program, beside, setting, text;  ///< beside: the argument, which asks(); empty: any of the program's
+  std::string_view program, beside, setting, text;  ///< beside: an argument, see asks(); empty: any of the program's
 };
 constexpr ProgramDefault program_defaults[] = {
     {"SimPO", "", "preference_loss", "simpo"},
@@ -129,7 +129,7 @@ void tell_of_trl(Resolved& resolved, bool is_trl) {
 }  // namespace
 
 void settle_implied(Resolved& resolved) {
-  /// Values taken over from a program, and the name that caused it.
+  /// Defaults taken over from a program, and the argument that caused it.
   struct Taken {
     std::string_view program;
     std::vector<std::string> defaults = {};

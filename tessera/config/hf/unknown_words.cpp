@@ -45,7 +45,7 @@ constexpr OtherProgram other_programs[] = {
      "max_seq_length, lora_r, ...; tessera train --help)"},
 };
 
-constexpr std::size_t most_looked_at = 200;  // names per file, which may be hostile
+constexpr std::size_t most_looked_at = 200;  // limit on names per file, because files may be hostile
 
 std::string with_underscores(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');

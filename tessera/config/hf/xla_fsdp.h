@@ -9,7 +9,7 @@
 
 namespace tessera::config {
 
-/// The table of its keys.
+/// The table of the object's keys.
 std::span<const KeyRow> xla_fsdp_keys();
 
 /// Translates the object into settings of `to`; `v2`: xla_fsdp_v2 is true. Problems: unknown keys, and values that would change the compiled

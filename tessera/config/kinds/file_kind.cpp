@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/json_lenient.h>
+#include <tessera/base/json/json_lenient.h>
 #include <tessera/base/text.h>
 #include <tessera/base/yaml.h>
 #include <tessera/config/core/fields.h>
@@ -31,8 +31,8 @@ const KindRow& row_of(FileKind kind) {
   return *std::find_if(kinds.begin(), kinds.end(), [&](const KindRow& row) { return row.kind == kind; });
 }
 
-/// Among kinds that match equally, the earlier one is chosen; a flat file of TrainingArguments is also one of our
-/// settings, with the same meaning.
+/// Among kinds that match equally, the earlier one is chosen; a flat file of TrainingArguments is also a valid file of
+/// our own, with the same meaning.
 constexpr std::array order{FileKind::accelerate, FileKind::deepspeed, FileKind::fsdp_config, FileKind::training_args,
                            FileKind::tessera};
 
@@ -68,13 +68,13 @@ std::optional<FileKind> guess_kind(const Value& file) {
     for (std::size_t i = 0; i < std::min<std::size_t>(file.members().size(), 200); ++i) {
       const auto& [key, value] = file.members()[i];
       if (kind == FileKind::training_args && value.is_object() && is_section(key))
-        continue;  // the key "model" has another meaning there
+        continue;  // the key "model" has a different meaning there
       if (std::find(known.begin(), known.end(), key) != known.end())
         score += 3;
       else if (nearest(key, known))
         score += 1;
     }
-    // DeepSpeed's files are JSON: YAML that matches both equally is arguments
+    // DeepSpeed's files are JSON: YAML that matches both equally is a file of arguments
     const bool yaml =
         file.where().file && (file.where().file->ends_with(".yaml") || file.where().file->ends_with(".yml"));
     const bool rather = yaml && kind == FileKind::training_args && best == FileKind::deepspeed && score == best_score;

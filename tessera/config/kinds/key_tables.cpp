@@ -13,7 +13,7 @@
 namespace tessera::config {
 namespace {
 
-/// Text as a table cell.
+/// Escapes text for a table cell.
 std::string cell(std::string_view text) {
   std::string out;
   for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);

@@ -29,9 +29,9 @@ constexpr std::string_view signs[] = {"pipeline_model_parallel_size",
                                       "recompute_granularity",
                                       "recompute_activations",
                                       "use_mcore_models"};
-// Also other names of our settings: signs only together with another argument of Megatron's.
+// Also aliases of our settings, so they count only together with another argument of Megatron's.
 constexpr std::string_view shared_signs[] = {"tensor_model_parallel_size", "context_parallel_size"};
-// transformers' names; with any of them nothing is Megatron's.
+// Names of transformers' arguments: with any of them, no argument counts as Megatron's.
 constexpr std::string_view opposites[] = {"model_name_or_path", "learning_rate", "num_train_epochs"};
 
 /// "--train-iters=5" -> "train_iters"; empty: not a flag.
@@ -47,7 +47,7 @@ bool is_among(std::span<const std::string_view> names, const FileWord& argument)
   return std::find(names.begin(), names.end(), name_of(argument.text)) != names.end();
 }
 
-/// Whether a name is a setting of ours; aliases are Megatron's among its arguments.
+/// Whether a name is a setting of ours. Aliases do not count: among Megatron's arguments they have Megatron's meaning.
 bool is_ours(std::string_view name) { return find_field(name) != nullptr; }
 
 class Reader {
@@ -208,7 +208,8 @@ class Reader {
     return size.value_or(1);
   }
 
-  /// Megatron ignores it in that case as well (arguments.py: "Disabling sequence parallelism ...").
+  /// Reports sequence parallelism without tensor parallelism, which Megatron ignores as well (arguments.py: "Disabling
+  /// sequence parallelism ...").
   void without_sequence_parallel() {
     const auto place = std::find_if(arguments_.begin(), arguments_.end(), [](const FileWord& argument) {
       return name_of(argument.text) == "sequence_parallel";
@@ -220,7 +221,7 @@ class Reader {
     a_.note("sequence_parallel", "has no effect: it is for tensor parallelism, whose size is 1");
   }
 
-  /// "2 4": sizes of the groups that exchange heads, and of the rings across them (--cp-comm-type a2a+p2p).
+  /// Reads "2 4": sizes of the groups that exchange heads, and of the rings across them (--cp-comm-type a2a+p2p).
   void levels(std::int64_t cp) {
     constexpr const char* name = "hierarchical_context_parallel_sizes";
     const std::vector<std::string> sizes = tessera::split(join(a_.find(name)->values, " "), ' ');  // one word in a file
@@ -318,8 +319,8 @@ class Reader {
   /// The argument that defines the batch's growth.
   const char* growth() const { return a_.has(steps_of_batch) ? steps_of_batch : "rampup_batch_size"; }
 
-  /// "32 32 1000000", or "0:384 200B:768" in tokens; one word in a file. nullopt also for invalid values, which are
-  /// reported once.
+  /// Reads "32 32 1000000", or "0:384 200B:768" in tokens; in a file it is a single word. nullopt also for invalid
+  /// values, which are reported once.
   std::optional<layout::BatchRamp> ramp() {
     const auto* given = a_.find(growth());
     if (given == nullptr || wrong_ramp_) return std::nullopt;
@@ -432,7 +433,7 @@ class Reader {
     }
   }
 
-  /// WSD: the rate is constant, then falls over the last steps (optimizer_param_scheduler.py).
+  /// Translates WSD: the rate is constant, then falls over the last steps (optimizer_param_scheduler.py).
   void stable_decay(double least, std::optional<std::int64_t> decay, const std::string& begin) {
     const auto shape = a_.word("lr_wsd_decay_style", {"exponential", "linear", "cosine", "minus_sqrt"});
     const char* from = a_.has("lr_wsd_decay_iters") ? "lr_wsd_decay_iters" : "lr_wsd_decay_samples";
@@ -483,7 +484,7 @@ class Reader {
     return !exits_early() && all == decay ? std::nullopt : std::optional(decay);
   }
 
-  /// The warm-up as a share of the steps over which the rate falls.
+  /// Sets the warm-up, given as a share of the steps over which the rate falls.
   void warmup() {
     const auto share = a_.real("lr_warmup_fraction", 0);
     if (!share) return;

@@ -40,10 +40,10 @@ std::optional<Translation> translate_megatron_flags(std::vector<FileWord>& argum
 inline constexpr const char* model_args_key = "MODEL_ARGS";
 /// After this many problems, the remaining arguments are not checked.
 inline constexpr std::size_t most_megatron_problems = 20;
-/// Reads such a file, named in `arguments` by --args_file or alone. Its words replace its name and precede the typed
-/// ones, which therefore win. "--swiglu: true" is a switch, "[a b]" are several words, ${NAME} is an environment
-/// variable, whose absence is a problem; of repeated keys the last one wins. Returns notes about the file; nullopt if
-/// there is none.
+/// Reads such a file, which `arguments` name after --args_file or on its own. Its words replace its name and precede
+/// the typed ones, which therefore win. "--swiglu: true" is a switch, "[a b]" are several words, ${NAME} is an
+/// environment variable, whose absence is a problem; of repeated keys the last one wins. Returns notes about the file;
+/// nullopt if there is none.
 std::optional<std::vector<std::string>> read_model_args(std::vector<FileWord>& arguments, Problems& problems,
                                                         const GetEnvironment& environment);
 

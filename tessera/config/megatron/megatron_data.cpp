@@ -52,7 +52,7 @@ class Data {
   }
 
  private:
-  /// "949,50,1": shares of training, validation and test.
+  /// Reads "949,50,1": shares of training, validation and test.
   void split(const std::string& text) {
     double total = 0;
     std::vector<double> shares;
@@ -68,7 +68,7 @@ class Data {
     if (total <= 0) return a_.problem("split", concat(text, ": the shares are all 0"), {"validation_split_percentage"});
     a_.give("split", "validation_split_percentage", format_real(shares.size() > 1 ? 100 * shares[1] / total : 0, 12));
     if (shares.size() == 3 && shares[2] > 0)
-      a_.note("split", concat(text, ": training ends without a test; its share is used for training"));
+      a_.note("split", concat(text, ": no test follows the training; the share of the test is used for training"));
   }
 
   /// As in Megatron, nothing is evaluated if --eval-iters is 0 or no data is left for it.

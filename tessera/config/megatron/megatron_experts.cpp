@@ -114,7 +114,7 @@ class FamilyChoice {
     return a_.word("moe_router_score_function", {"softmax", "sigmoid"}).value_or("softmax") == "sigmoid";
   }
 
-  /// Invalid values are reported later, where they are used.
+  /// Does not report invalid values: the code that uses them does.
   bool has_dense_layers() {
     const auto layers = a_.whole("num_layers", 1);
     const auto pattern = a_.text("moe_layer_freq");
@@ -172,7 +172,7 @@ class FamilyChoice {
   MegatronArguments& a_;
 };
 
-/// By layer, whether it has experts, from --moe-layer-freq; all of them after reporting a problem.
+/// Whether each layer has experts, from --moe-layer-freq; true for all layers after reporting a problem.
 std::vector<bool> read_sparse_layers(MegatronArguments& a, std::int64_t layers) {
   const auto text = a.text("moe_layer_freq");
   try {
@@ -251,7 +251,7 @@ class FamilyMembers {
   }
   void problem(const char* name, const std::string& what) { a_.problem(name, what, {"config_overrides"}); }
 
-  /// The shared expert.
+  /// Sets the size of the shared expert.
   void shared(const std::string& width) {
     const auto size = a_.whole("moe_shared_expert_intermediate_size", 1);
     if (!size) return;

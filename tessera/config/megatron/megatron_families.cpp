@@ -1,6 +1,6 @@
-// Megatron's arguments that share one answer. Ignored arguments are listed by name, as in the versions of its parser
-// (megatron/training/arguments.py and the classes that it reads, core_v0.2.0 to core_v0.19.0), so that a misspelt one
-// is not accepted; a star for the rest of a name is used only for refused ones.
+// Groups of Megatron's arguments that are all handled alike, for the same reason. Ignored arguments are listed by name,
+// as in the versions of its parser (megatron/training/arguments.py and the classes that it reads, core_v0.2.0 to
+// core_v0.19.0), so that a misspelt one is not accepted; a star for the rest of a name is used only for refused ones.
 #include <tessera/config/megatron/megatron_reading.h>
 
 #include <algorithm>
@@ -100,8 +100,9 @@ constexpr Family families[] = {
      "moe_single_grouped_bias moe_single_grouped_weight moe_token_dispatcher_type "
      "moe_token_dropping moe_use_grouped_tensor moe_use_legacy_grouped_gemm "
      "ep_overlap_early_attn_memory_release"},
-    {refused, "--moe-expert-capacity-factor limits what experts accept; remove it", "moe_expert_rank_capacity_factor"},
-    {refused, "routers choose by their scores, and DeepSeek-V3's bias; remove it",
+    {refused, "--moe-expert-capacity-factor limits the tokens per expert; remove it",
+     "moe_expert_rank_capacity_factor"},
+    {refused, "routers choose experts by score (in DeepSeek-V3 with a bias); remove it",
      "moe_router_topk_limited_devices moe_router_force_biased moe_router_force_load_balancing "
      "moe_router_quantile_balancing_ema moe_enable_routing_replay moe_n_hash_layers"},
     {refused, "only the experts of known models are supported; remove it",
@@ -198,7 +199,7 @@ constexpr Family families[] = {
     {ignored, "no garbage collector runs", "manual_gc_interval no_manual_gc_eval disable_manual_gc_eval"},
     {ignored, "all validation data is evaluated", "full_validation validation_set_names"},
     {ignored, "it is for Megatron's own tests", "test_mode enable_experimental disable_mamba_mem_eff_path"},
-    {refused, "no model here has it; remove it, or use --config_name with the config.json of a known model",
+    {refused, "no supported model has it; remove it, or use --config_name with the config.json of a supported model",
      "apply_residual_connection_post_layernorm activation_func_clamp_value dsa_* glu_linear_offset "
      "heterogeneous_* mla_* qk_clip* qk_l2_norm cache_mla_latents mtp_detach_heads mtp_hsm "
      "mtp_hybrid_override_pattern mtp_standalone mrope_section no_rope_freq openai_gelu quick_geglu relative_* "

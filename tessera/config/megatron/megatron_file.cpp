@@ -81,12 +81,12 @@ class ModelArguments {
   }
 
  private:
-  /// Without dashes it would be a value of the previous argument.
+  /// Reports a key without dashes, which would become a value of the previous argument.
   void misnamed(const std::string& key, const Value& value) {
     const std::string name = key.substr(std::min(key.find_first_not_of('-'), key.size()));
     problems_.lines.push_back(
         concat(value.where().str(), ": ", key,
-               key == "<<" ? " must be one mapping by its anchor, such as <<: *BASE"
+               key == "<<" ? " must refer to one mapping by its anchor, such as <<: *BASE"
                            : concat(" is not an argument: write --", name.empty() ? "seed, for example" : name)));
   }
 
@@ -98,7 +98,7 @@ class ModelArguments {
   void add(const std::string& key, const std::string& text, const SourcePos& where) {
     const std::string value = with_variables(key, trim(text), where);
     if (value.starts_with("--")) {
-      wrong(key, where, concat(" ", value, ": a value cannot start with --; use another one, or remove it"));
+      wrong(key, where, concat(" ", value, ": a value cannot start with --; use a different value, or remove it"));
     } else if (!value.empty()) {
       words_.push_back({value, where});
     }

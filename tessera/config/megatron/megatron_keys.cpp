@@ -262,7 +262,7 @@ constexpr std::array rows{
     elsewhere("data_path", "train_file", prefixes),
     elsewhere("train_data_path", "train_file", prefixes),
     elsewhere("valid_data_path", "validation_file", prefixes),
-    without_effect("test_data_path", "training ends without a test"),
+    without_effect("test_data_path", "no test follows the training"),
     elsewhere("split", "validation_split_percentage", "the second share"),
     elsewhere("mock_data", "mock_data",
               "documents that count 1, 2, 3, ...; their lengths are drawn differently from Megatron's"),

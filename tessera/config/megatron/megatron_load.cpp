@@ -56,7 +56,8 @@ void translate_megatron_load(MegatronArguments& arguments) {
                              {"resume_from_checkpoint"});
   const bool has_some = holds_checkpoints(names);
   if (has_some && !saved_here)
-    return arguments.problem("load", concat(*load, " is not the folder of --save: specify the checkpoint-N in it"),
+    return arguments.problem("load",
+                             concat(*load, " is not the folder of --save: specify a checkpoint-N folder inside it"),
                              {"resume_from_checkpoint"});
   if (!loads_nothing(arguments)) return arguments.give("load", "resume_from_checkpoint", has_some ? "last" : *load);
   if (arguments.has("exit_on_missing_checkpoint"))

@@ -10,7 +10,7 @@
 namespace tessera::config {
 namespace {
 
-/// A pair's word as JSON.
+/// Converts a pair's value to JSON.
 std::string as_json(const std::string& value) {
   try {
     return dump_json(parse_json(value, "value"), -1);
@@ -134,9 +134,9 @@ class Model {
   enum class Kind : unsigned char {
     gpt2,
     opt,         ///< GPT-2 without biases
-    starcoder2,  ///< GPT-2 with rotary positions, grouped queries too
+    starcoder2,  ///< GPT-2 with rotary positions, possibly with grouped queries
     llama,
-    megatron  ///< architectures/families/megatron_gpt.cpp: any other mixture
+    megatron  ///< architectures/families/megatron_gpt.cpp: any other combination
   };
 
   Kind kind() {
@@ -154,7 +154,8 @@ class Model {
     if (a_.has("squared_relu") && a_.has("swiglu"))
       return {nullptr, "squared_relu", "contradicts --swiglu: keep one of them", /*built=*/false};
     if (a_.has("num_experts") && !a_.has("disable_bias_linear"))
-      return {nullptr, "num_experts", "needs --disable-bias-linear: experts have no biases here", /*built=*/false};
+      return {nullptr, "num_experts", "needs --disable-bias-linear: experts with biases are not implemented",
+              /*built=*/false};
     if (a_.has("multi_latent_attention") && a_.has("add_qkv_bias"))
       return {nullptr, "add_qkv_bias", "with --multi-latent-attention: latents have no biases; remove it",
               /*built=*/false};
@@ -221,7 +222,7 @@ class Model {
   void set(const char* key, const T& value) {
     set_member(members_, key, concat(value));
   }
-  /// The argument's value, if it is given, for `key`.
+  /// Sets `key` to the argument's value, if it is given.
   void whole(const char* name, const char* key) {
     if (const auto value = a_.whole(name, 1)) set(key, *value);
   }
@@ -256,13 +257,13 @@ class Model {
 
   std::string dropout(const char* name) { return format_real(a_.real(name, 0).value_or(0.1)); }
 
-  /// The default of --ffn-hidden-size for ungated MLPs.
+  /// Sets Megatron's default of --ffn-hidden-size for ungated MLPs.
   void default_inner(const char* key) {
     const auto hidden = a_.whole("hidden_size", 1);
     if (!a_.has("ffn_hidden_size") && hidden) set(key, *hidden * 4);
   }
 
-  /// Megatron's default for --swiglu.
+  /// Sets Megatron's default of --ffn-hidden-size for --swiglu.
   void default_gated_inner() {
     const auto hidden = a_.whole("hidden_size", 1);
     if (!a_.has("ffn_hidden_size") && hidden) set("intermediate_size", *hidden * 4 * 2 / 3 / 64 * 64);
@@ -327,7 +328,7 @@ class Model {
     gated ? default_gated_inner() : default_inner("intermediate_size");
     grouped_queries();
     set("position_embedding_type", position_);
-    const bool latent = a_.has("multi_latent_attention");  // whose rotary part is fully rotated
+    const bool latent = a_.has("multi_latent_attention");  // its rotary part is always rotated as a whole
     if (position_ == "rope" && !latent) set("partial_rotary_factor", format_real(rotary_part()));
     set("normalization", norm_ == "rmsnorm" ? "RMSNorm" : "LayerNorm");
     set("layernorm_zero_centered_gamma", a_.has("apply_layernorm_1p") ? "true" : "false");

@@ -84,7 +84,7 @@ class Pipeline {
     a_.problem(pipeline_key::layers_per_stage,
                concat(*each, " does not divide the ", *layers, " layers / ", ranks_, " processes of the pipeline",
                       *layers % ranks_ == 0 ? concat(" = ", *layers / ranks_) : "",
-                      "; --pipeline-model-parallel-layout cuts anywhere"),
+                      "; --pipeline-model-parallel-layout can cut anywhere"),
                {"pipeline_stages_per_rank"});
     return std::nullopt;
   }
@@ -158,7 +158,7 @@ class Pipeline {
     a_.give(from, "pipeline_layout", layout::stage_layout(parts));
   }
 
-  /// Embeddings and end count as one layer each.
+  /// The embeddings and the end count as one layer each.
   void even(std::int64_t stages) {
     const bool embeddings = a_.has(pipeline_key::counted[0]), end = a_.has(pipeline_key::counted[1]);
     if (!embeddings && !end) return;

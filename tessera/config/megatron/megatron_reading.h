@@ -28,7 +28,7 @@ struct MegatronRow {
 /// nullptr: no row of its own (it may belong to a family: find_megatron_key).
 const MegatronRow* find_megatron_row(std::string_view name);
 
-/// Rows for arguments that share one answer: megatron_families.cpp.
+/// Rows for groups of arguments that are all handled alike: megatron_families.cpp.
 std::vector<KeyRow> megatron_families();
 
 class MegatronArguments {
@@ -43,14 +43,14 @@ class MegatronArguments {
 
   MegatronArguments(Translator& to, Problems& problems) : to_(to), problems_(problems) {}
 
-  /// A later, different value for the same name replaces the first, as in argparse, with a note.
+  /// Adds an argument. A later, different value for the same name replaces the first, as in argparse, and adds a note.
   void add(const std::string& name, Given given);
 
   const Given* find(std::string_view name) const;
   /// Removes the argument, as if it had not been given.
   void forget(std::string_view name);
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  /// The only value; nullopt if the argument is absent or invalid.
+  /// Returns the single value; nullopt if the argument is absent or invalid.
   std::optional<std::string> text(std::string_view name);
   std::optional<std::int64_t> whole(std::string_view name, std::int64_t least);
   std::optional<double> real(std::string_view name, double least);
@@ -99,16 +99,16 @@ struct MegatronFamily {
   const char* preset = nullptr;    ///< architectures/presets.h; nullptr: none
   const char* argument = nullptr;  ///< without a preset: the argument that rules it out,
   std::string why = {};            ///< and the reason (text that follows the argument)
-  bool built = true;               ///< can be built in Megatron's own manner (architectures/families/megatron_gpt.cpp)
+  bool built = true;               ///< can be built as Megatron's own model (architectures/families/megatron_gpt.cpp)
 };
 /// Whether experts are chosen with Sinkhorn's method (nn/moe/sinkhorn.h).
 bool megatron_sinkhorn(MegatronArguments& arguments);
-/// The family among Llama's relatives: experts, latent attention, norms or biases of queries and keys.
+/// Selects the family among Llama's relatives, by experts, latent attention, and norms or biases of queries and keys.
 MegatronFamily megatron_llama_family(MegatronArguments& arguments);
 /// Sets the members that this family has in addition to Llama's.
 void translate_megatron_family(MegatronArguments& arguments, std::string_view preset, MegatronMembers& members);
-/// Which of `layers` layers have linear attention, from --linear-attention-freq: all but every N-th, or given by a
-/// list.
+/// Returns which of `layers` layers have linear attention, from --linear-attention-freq: all but every N-th, or given
+/// by a list.
 std::vector<bool> megatron_linear_layers(MegatronArguments& arguments, std::int64_t layers);
 /// Sets the latent attention of a megatron_gpt.
 void translate_megatron_latents(MegatronArguments& arguments, MegatronMembers& members);

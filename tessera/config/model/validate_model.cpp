@@ -101,7 +101,8 @@ class ModelRules : RuleChecks {
               "remove it");
   }
 
-  /// Checks block class names of other families; GPT-2's and BERT's names in transformers and here, and all others.
+  /// Reports block class names that all belong to other families. There are three groups of names: GPT-2's, BERT's, and
+  /// those of all other decoders.
   void wrapped_classes(const architectures::ModelSpec& model) {
     std::vector<std::string> given;
     for (const std::string& name : split(c_.sharding.transformer_layer_cls_to_wrap, ','))
@@ -144,7 +145,7 @@ class ModelRules : RuleChecks {
             "instead of a and f, flops instead of half_blocks)");
   }
 
-  /// Multi-token prediction; for its inputs see models/decoders/prediction.h.
+  /// Checks the settings of multi-token prediction; for its inputs see models/decoders/prediction.h.
   void computed_depths(std::int64_t depths) {
     const std::string rest = concat(" with mtp_num_layers ", depths, " of the model: ");
     const char* const remedy = ", or train without it: --mtp_loss_scaling_factor 0";
@@ -190,7 +191,7 @@ class ModelRules : RuleChecks {
               wrong.text);
   }
 
-  /// Whether every pipeline process gets a part. Stages of equal cost are cut once the model exists.
+  /// Checks that every pipeline process gets a part. Stages of equal cost are cut once the model exists.
   void stages(std::int64_t blocks, std::int64_t depths) {
     if (blocks < 1 || blocks > layout::most_blocks_in_layout || layout::is_layout_word(p_.pipeline_layout)) return;
     std::vector<int> rank_of;
@@ -230,7 +231,7 @@ std::int64_t choose_block_size(const DataConfig& data, std::int64_t positions) {
   if (asked > positions)
     throw InputError(
         concat("--block_size ", asked, " is longer than the model's ", positions,
-               " positions: lower it, or raise n_positions (--config_overrides) of a model that starts from scratch"));
+               " positions: lower it, or raise n_positions (--config_overrides) of a model trained from scratch"));
   if (asked < 2)
     throw InputError(
         concat("--block_size ", asked, ": a block needs at least 2 tokens, since the first one is not scored"));

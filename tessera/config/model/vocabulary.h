@@ -10,7 +10,7 @@ namespace tessera::config {
 
 /// vocab_size, or a vision-language model's text_config.vocab_size; 0: not specified.
 std::int64_t vocabulary_of(const Value& hf_config);
-/// The same config.json with at least `tokens` rows; an unspecified vocab_size stays unspecified.
+/// Returns the config.json with at least `tokens` rows; an unspecified vocab_size stays unspecified.
 Value with_vocabulary(Value hf_config, std::int64_t tokens);
 
 }  // namespace tessera::config

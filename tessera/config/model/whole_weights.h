@@ -9,7 +9,7 @@
 
 namespace tessera::config {
 
-/// The same config.json for unquantized fp32 weights: existing "torch_dtype" and "dtype" become "float32";
+/// Returns the config.json changed for unquantized fp32 weights: existing "torch_dtype" and "dtype" become "float32";
 /// "quantization_config" and an "auto_map" of Python files in that folder are removed. Applies to nested part
 /// configurations ("text_config") as well.
 Value of_whole_weights(const Value& hf_config);

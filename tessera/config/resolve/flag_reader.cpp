@@ -199,7 +199,7 @@ bool FlagReader::take_value(const std::string& flag, const TrainingArgument* arg
     text = "true";
     return true;
   }
-  if (argument != nullptr && field == nullptr) return true;  // ignored or refused, whatever its value
+  if (argument != nullptr && field == nullptr) return true;  // ignored or refused, regardless of its value
   if (name == "deepspeed") {
     bare_deepspeed_ = said(flag);
     return false;
@@ -232,7 +232,7 @@ void FlagReader::follow(const TrainingArgument& argument, const std::string& fla
 std::optional<std::string> FlagReader::meant(const std::string& name) const { return meant_by(name, beside_megatron_); }
 
 void FlagReader::unknown(const std::string& flag, bool has_value) {
-  if (!has_value && value_follows()) ++next_;  // its value is not a second problem
+  if (!has_value && value_follows()) ++next_;  // skip its value, so that it is not reported as well
   const std::string name = underscored(flag.substr(2));
   const bool passed =
       passes_over_ && looked_up_ < kMostLookedUp && !concerns_training(name) && ++looked_up_ && !meant(name);

@@ -16,7 +16,7 @@ namespace tessera::config {
 
 class FlagReader {
  public:
-  /// `beside_megatron`: the words are the rest after Megatron's arguments were removed.
+  /// `beside_megatron`: the words are what remains after Megatron's arguments were removed.
   FlagReader(Resolved& resolved, Problems& problems, bool beside_megatron = false)
       : resolved_(resolved), problems_(problems), beside_megatron_(beside_megatron) {}
 

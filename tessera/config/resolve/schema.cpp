@@ -25,7 +25,7 @@ void add_words(const Field& field, Value& schema) {
   std::vector<Value> words;
   for (const std::string& word : field.rule.words) words.push_back(Value::of(word));
   for (const auto& [theirs, ours] : field.rule.synonyms) words.push_back(Value::of(std::string(theirs)));
-  // case-insensitive: also in other systems' spelling
+  // case-insensitive, so that other systems' spelling is accepted
   for (const std::string& word : field.rule.words) {
     std::string upper = word;
     std::transform(upper.begin(), upper.end(), upper.begin(),

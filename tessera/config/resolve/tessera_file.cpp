@@ -54,7 +54,7 @@ class Reader {
     problems_.lines.push_back(concat(value.where().str(), ": ", what));
   }
 
-  /// The section with a similar name, if the member can be nothing else.
+  /// Returns the section with a similar name, if the member cannot be anything else.
   static std::optional<std::string> misspelt_section(const std::string& key, const Value& value) {
     if (!value.is_object() || is_leaf(value) || find_field(key) != nullptr || find_training_argument(key) != nullptr)
       return std::nullopt;

@@ -140,7 +140,7 @@ class Rules : RuleChecks {
     if (d.streaming) streaming();
   }
 
-  /// A vision-language model, composed from two folders or complete.
+  /// Checks the settings of a vision-language model, composed from two folders or complete.
   void vision() {
     const ModelConfig& m = c_.model;
     if (m.tune_mm_mlp_adapter && m.freeze_mm_mlp_adapter)
@@ -263,7 +263,7 @@ class Rules : RuleChecks {
               why);
   }
 
-  /// The nearest existing parent must be a folder in which this user may create another.
+  /// Checks that the nearest existing parent is a folder in which this user may create a folder.
   void creatable(const std::string& folder) {
     std::filesystem::path above = absolute_path(folder);
     while (above.has_relative_path() && !path_exists(above.string())) above = above.parent_path();
@@ -366,8 +366,8 @@ void unused_sharding(const Resolved& resolved, const Unused& unused) {
       unused(name, concat("the strategy ", s.strategy, " reduces wrapped modules together"));
 }
 
-/// Collects lines about settings without effect. For files, which often contain defaults, only settings with another
-/// value are reported, and all with the same reason in one line.
+/// Collects lines about settings without effect. For files, which often contain defaults, only settings that differ
+/// from their defaults are reported, those with the same reason in one line.
 class UnusedLines {
  public:
   explicit UnusedLines(const Resolved& resolved) : resolved_(resolved), lines_(resolved.notes) {}

@@ -35,7 +35,7 @@ class ShardingRules : RuleChecks {
   }
 
  private:
-  /// The strategy and its source: "--fsdp full_shard" instead of the resulting word.
+  /// The strategy and its source, such as "--fsdp full_shard".
   std::string strategy() const {
     return concat("the strategy ", s_.strategy, is_default("strategy") ? "" : concat(" (", origin("strategy"), ")"));
   }

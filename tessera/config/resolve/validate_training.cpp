@@ -92,7 +92,8 @@ class TrainingRules : RuleChecks {
               o.optim == OptimizerKind::lion_8bit ? "lion" : "adamw", " --bf16_optimizer_states");
   }
 
-  /// Reports a setting that pipelines and ranks that share rows, or a fixed order of micro-batches, do not support.
+  /// Reports a setting that is not supported when ranks share rows (pipelines included), or with a fixed order of
+  /// micro-batches.
   void not_with(const char* setting, bool with_cuts, const char* why_cuts, bool with_fixed, const char* why_fixed) {
     const ParallelConfig& p = c_.parallel;
     if (!with_cuts && (ranks_per_sample(p) > 1 || p.ep_size > 1))
@@ -133,7 +134,7 @@ class TrainingRules : RuleChecks {
       if (c_.data.dataloader_drop_last)
         problem({"batch_size_schedule", "dataloader_drop_last"}, said("dataloader_drop_last"),
                 " drops an incomplete last step, but ", said("batch_size_schedule"),
-                " has steps of several sizes: remove one of them");
+                " has steps of different sizes: remove one of them");
     }
     if (by_tokens) {
       if (c_.parallel.pp_size > 1)

@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/json_lenient.h>
+#include <tessera/base/json/json_lenient.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
 #include <tessera/config/core/resolved.h>
@@ -20,7 +20,7 @@ constexpr std::uint64_t most_section_bytes = 1 << 20;
 constexpr std::size_t most_remarks = 20, most_layers = 10000;
 constexpr std::int64_t most_steps = std::int64_t{1} << 40;
 
-/// One object of a section; its path starts the messages.
+/// One object of a section; messages start with its path.
 class SectionObject {
  public:
   SectionObject(const Value* value, std::string path, const std::vector<std::string>& names,
@@ -78,7 +78,7 @@ class SectionObject {
             " must be a whole number from ", least, " to ", most);
     return least;
   }
-  /// A required text, one of `words`.
+  /// Reads a required text, one of `words`.
   void word(const char* name, const std::vector<std::string>& words, const char* why) {
     const Value* const value = find(name);
     const auto text = value ? as_text(*value, false) : std::nullopt;

@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/json_lenient.h>
+#include <tessera/base/json/json_lenient.h>
 #include <tessera/base/names/pattern.h>
 #include <tessera/base/text.h>
 #include <tessera/config/core/fields.h>
@@ -387,7 +387,7 @@ void settle_compression(Resolved& resolved, Problems& problems) {
 
 WeightBits weight_bits(const CompressionMethod& weights, const CompressionGroup& group, std::int64_t steps) {
   const std::int64_t rounds = steps + 1;  // the first step's weights have been rounded once
-  std::int64_t last = 0, lost = 0;        // lost: the round of the last lost bit
+  std::int64_t last = 0, lost = 0;        // lost: bits lost so far; last: the round that lost the last one
   if (group.period == 0) {
     lost = std::min(rounds, group.start_bits - group.bits);
     last = lost;

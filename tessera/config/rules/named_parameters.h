@@ -21,7 +21,7 @@ using NamedParameters = std::vector<std::pair<std::string, Value>>;
 
 /// The pairs of --optim_args. Throws InputError like parse_overrides() and check_parameters().
 NamedParameters optimizer_parameters(const OptimizationConfig& config);
-/// The pairs of --lr_scheduler_kwargs. Throws likewise.
+/// The pairs of --lr_scheduler_kwargs. Throws the same errors.
 NamedParameters schedule_parameters(const OptimizationConfig& config);
 
 /// Throws InputError for an unknown parameter (with the nearest and the known ones), for a value of the wrong type

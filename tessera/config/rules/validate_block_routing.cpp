@@ -25,9 +25,9 @@ class BlockRoutingRules : RuleChecks {
     refuse(c_.parallel.tp_size > 1, "tp_size", whole);
     refuse(c_.parallel.cp_size > 1, "cp_size", whole);
     refuse(o.fp8_format != Fp8Format::none, "fp8_format",
-           "a linear layer that is skipped in a step has no maximum in it; remove one of them");
+           "a linear layer that is skipped in a step has no maximum for that step; remove one of them");
     refuse(!o.compression_training.empty(), "compression_training",
-           "an input that is skipped in a step has no range in it; remove one of them");
+           "an input that is skipped in a step has no range for that step; remove one of them");
     refuse(o.preference_loss != PreferenceLoss::none, "preference_loss",
            "the reference model would skip other parts of the model; remove one of them");
   }

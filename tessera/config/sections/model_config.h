@@ -44,8 +44,8 @@ struct ModelConfig {
   std::int64_t mup_base_hidden_size = 0;  ///< width of the narrow model; 0: this model's own
   double mup_embedding_mult = 1;          ///< factor of the embeddings
   double mup_output_mult = 1;             ///< factor of the logits; 1: base width / width
-  double mup_base_head_dim = 0;           ///< attention scores are multiplied by its square root; 0: by 1
-  double mup_attn_scale_power = 1;        ///< and divided by the head size to this power
+  double mup_base_head_dim = 0;           ///< scores are multiplied by its square root; 0: by 1
+  double mup_attn_scale_power = 1;        ///< scores are divided by the head size to this power
 };
 
 }  // namespace tessera

@@ -47,10 +47,10 @@ struct OptimizationConfig {
   std::string batch_size_schedule;                 ///< growth of the global batch: see layout/batch/ramp.h
   BatchRule learning_rate_rule = BatchRule::none;  ///< how learning_rate scales from learning_rate_batch_size
   std::int64_t learning_rate_batch_size = 0;       ///< rows per step that learning_rate was tuned for
-  bool gradient_noise_scale = false;               ///< measure it at every step (McCandlish et al. 2018)
-  bool auto_find_batch_size = false;               ///< halve the batch per device until a step fits into memory
-  bool full_determinism = false;                   ///< use deterministic algorithms wherever there is a choice
-  double max_grad_norm = 1.0;                      ///< 0: no clipping
+  bool gradient_noise_scale = false;  ///< measure the gradient noise scale at every step (McCandlish et al. 2018)
+  bool auto_find_batch_size = false;  ///< halve the batch per device until a step fits into memory
+  bool full_determinism = false;      ///< use deterministic algorithms wherever there is a choice
+  double max_grad_norm = 1.0;         ///< 0: no clipping
   ScheduleType lr_scheduler_type = ScheduleType::linear;  ///< formulas: optim/schedule.h
   std::string lr_scheduler_kwargs;                        ///< JSON object or "num_cycles=2,...": see Schedule
   std::int64_t warmup_steps = 0;                          ///< linear warm-up before the schedule

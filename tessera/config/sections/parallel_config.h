@@ -16,7 +16,7 @@ struct ParallelConfig {
   // The mesh of these processes: see config/core/mesh.h.
   std::int64_t pp_size = 1;                   ///< pipeline-parallel processes, which divide the layers
   std::string pipeline_schedule = "1f1b";     ///< name from layout/schedule/table.h, or a schedule file
-  std::int64_t pipeline_stages_per_rank = 0;  ///< v; 0: the fewest that the schedule supports
+  std::int64_t pipeline_stages_per_rank = 0;  ///< stages per process (v); 0: the fewest that the schedule supports
   std::int64_t pipeline_group_size = 0;       ///< for interleaved schedules (schedule::Shape::group_size)
   std::string pipeline_layout = "";           ///< layout string or a word of layout/stages.h; "": even
   PipelineGather pipeline_gather = PipelineGather::per_micro_batch;  ///< for strategies that shard parameters
@@ -44,7 +44,7 @@ struct ParallelConfig {
   bool ddp_broadcast_buffers = true;        ///< broadcast rank 0's buffers after each reduction
   double ddp_timeout = 1800;                ///< time limit of a collective in seconds
   std::int64_t main_process_port = 0;       ///< 0: any free port
-  std::int64_t threads_per_process = 0;     ///< 0: cores / local ranks, at least 1
+  std::int64_t threads_per_process = 0;     ///< 0: cores / ranks of the host, at least 1
 };
 
 }  // namespace tessera

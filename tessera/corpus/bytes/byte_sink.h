@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Writing files, compressed according to their names.
+/// Writes files, compressed according to their names.
 
 #include <tessera/corpus/records.h>
 
@@ -10,10 +10,10 @@
 
 namespace tessera::corpus {
 
-/// One thread at a time.
+/// Use from one thread at a time.
 class ByteSink {
  public:
-  virtual ~ByteSink() = default;  ///< without finish() nothing remains at the path
+  virtual ~ByteSink() = default;  ///< without finish(), no file is created at the path
   /// Throws Error naming the file and errno.
   virtual void write(std::string_view bytes) = 0;
   /// Completes the file, syncs it to disk and renames it to its path, replacing an existing file. Call it once, last.

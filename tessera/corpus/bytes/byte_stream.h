@@ -16,14 +16,14 @@
 
 namespace tessera::corpus {
 
-/// One thread at a time.
+/// Use from one thread at a time.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
   /// Fills `to` from its start; returns the number of bytes, 0 only at the end. Throws InputError naming the file, the
   /// byte and the reason; every later call throws the same.
   virtual std::size_t read(std::span<char> to) = 0;
-  virtual std::uint64_t used() const = 0;  ///< bytes consumed of the file on disk or, for a range, of the range
+  virtual std::uint64_t used() const = 0;  ///< bytes consumed from the file on disk or, for a range, from the range
 };
 
 /// The raw bytes [begin, end) of a file. Throws InputError when the file cannot be opened or is shorter.

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Common base of the decompressing streams: input in pieces, and error messages that name the byte.
+/// Common base class of the decompressing streams: reads input in pieces and reports errors with the byte position.
 
 #include <tessera/corpus/bytes/byte_stream.h>
 

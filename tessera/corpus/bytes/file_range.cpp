@@ -35,7 +35,7 @@ class FileRange : public ByteStream {
     if (got < 0) throw InputError(concat(path_, ": cannot be read at byte ", at_, ": ", std::strerror(errno)));
     if (got == 0)
       throw InputError(
-          concat(path_, ": ends at byte ", at_, ", but had ", end_, " when it was opened: it was truncated meanwhile"));
+          concat(path_, ": ends at byte ", at_, ", but had ", end_, " bytes when it was opened: it was truncated"));
     at_ += static_cast<std::uint64_t>(got);
     return static_cast<std::size_t>(got);
   }

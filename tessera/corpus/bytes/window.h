@@ -24,10 +24,10 @@ class Window {
   /// Reads more bytes and appends them; returns false at the end. Throws InputError for the stream's errors and when
   /// the text would exceed `longest`; every later call throws the same.
   bool more();
-  void drop(std::size_t bytes) { begin_ += bytes; }  ///< from the front; at most text().size()
+  void drop(std::size_t bytes) { begin_ += bytes; }  ///< drops bytes from the front; at most text().size()
 
-  /// Bytes of the file on disk that correspond to the dropped bytes plus the first `taken` of the text; approximate for
-  /// a compressed file.
+  /// Bytes of the file on disk that correspond to the dropped bytes plus the first `taken` bytes of the text;
+  /// approximate for a compressed file.
   std::uint64_t used(std::size_t taken = 0) const;
   const std::string& name() const { return name_; }
 

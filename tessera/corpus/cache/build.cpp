@@ -77,7 +77,7 @@ void check_unchanged(const EntrySource& source) {
                      "' was changed while it was being tokenized: nothing was kept; start again when it is complete"));
 }
 
-/// The message for a failed write, with the free space and what is needed.
+/// The message for a failed write, with the free space and the space needed.
 std::string about_space(const std::string& what, const std::string& folder, std::uint64_t source_bytes) {
   struct statvfs info{};
   if (::statvfs(folder.c_str(), &info) != 0) return what;
@@ -101,7 +101,7 @@ void write_and_rename(const std::string& path, const std::string& text) {
     throw Error(concat("cannot rename '", temporary, "' to '", path, "': ", std::strerror(errno)));
 }
 
-/// A build in one folder: the states of its items and their summaries.
+/// A build in one folder, with the states and summaries of its items.
 class Build {
  public:
   Build(const std::string& folder, const TokenRequest& request, std::vector<Item> items, Plan plan, PlaceLocks* locks,
@@ -117,7 +117,7 @@ class Build {
     for (const Item& item : items_) total_ += item.bytes;
   }
 
-  /// Returns when all items are done, by this or other processes, or all items before the first bad one.
+  /// Returns when this and other processes have finished all items, or all items before the first bad one.
   void work(const CacheProgress& progress) {
     std::mutex failed_mutex;
     std::exception_ptr failed;
@@ -130,7 +130,7 @@ class Build {
         stop_ = true;
       }
     };
-    std::vector<std::jthread> others;  // joined before the objects they use are destroyed
+    std::vector<std::jthread> others;  // the threads are joined before the objects that they use are destroyed
     const std::size_t threads = std::min<std::size_t>(static_cast<std::size_t>(std::max(request_.threads, 1)),
                                                       std::max<std::size_t>(items_.size(), 1));
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back([&] { run({}); });
@@ -144,7 +144,7 @@ class Build {
     std::vector<std::string> lines;
     Tally tally;
     for (std::size_t i = 0; i < items_.size() && lines.size() <= complaints_told; ++i) {
-      if (!summaries_[i]) break;  // items after a bad one are not needed
+      if (!summaries_[i]) break;  // items after a bad item are not needed
       const ItemSummary& item = *summaries_[i];
       if (!tally.kind.empty() && !item.tally.kind.empty() && tally.kind != item.tally.kind)
         lines.push_back(mixed_kinds(item.tally.kind_place, item.tally.kind, tally));
@@ -216,13 +216,13 @@ class Build {
     }
   }
 
-  /// Claims an item that nobody works on; also notes items that others have finished.
+  /// Claims an item that no process is working on; also notes items that others have finished.
   std::optional<std::size_t> claim() {
     const std::scoped_lock lock(mutex_);
     for (std::size_t i = 0; i < items_.size() && i <= first_bad_; ++i) {
       if (states_[i] != State::open || note_if_done(i)) continue;
       if (locks_ != nullptr && !locks_->try_lock(i, Kind::exclusive)) continue;
-      if (note_if_done(i)) {  // by its holder, between the check and the lock
+      if (note_if_done(i)) {  // finished by its holder between the check and the lock
         locks_->unlock(i);
         continue;
       }
@@ -246,7 +246,7 @@ class Build {
       note(i, summary_from_json(read_json(path)));
     } catch (const Error&) {
       if (path_exists(path)) throw;
-      return false;  // the folder was published since the check
+      return false;  // the folder was published after the check
     }
     return true;
   }
@@ -291,7 +291,7 @@ class Build {
   const TokenRequest& request_;
   std::vector<Item> items_;
   Plan plan_;
-  PlaceLocks* locks_;  // null: no other process takes part
+  PlaceLocks* locks_;  // null: no other process participates
   bool durable_;
   std::atomic<bool> stop_ = false;
 
@@ -317,7 +317,7 @@ void clear(const std::string& folder) {
     if (name != lock_file) remove_tree(path_join(folder, name));
 }
 
-/// One attempt to take part in a build.
+/// One attempt to participate in a build.
 class Part {
  public:
   Part(const std::string& root, const std::string& name, const TokenRequest& request)
@@ -338,7 +338,7 @@ class Part {
     try {
       build.work(progress);
       build.check();
-      if (!wait_for(*locks_, planning_place, Kind::exclusive)) return true;  // another has published it
+      if (!wait_for(*locks_, planning_place, Kind::exclusive)) return true;  // another process has published it
       build.describe();
       publish();
     } catch (const std::exception&) {
@@ -349,14 +349,15 @@ class Part {
   }
 
  private:
-  /// Returns whether the folder has our plan. While the planning lock is held, no process joins or clears the build.
+  /// Returns whether the folder contains our plan. While the planning lock is held, no process joins or clears the
+  /// build.
   bool join_or_begin() {
     if (!wait_for(*locks_, planning_place, Kind::exclusive)) return false;
     const std::string path = path_join(folder_, "plan.json"), text = text_of(plan_);
     const bool same = path_exists(path) && read_file(path) == text;
     if (!same && !locks_->try_lock(presence_place, Kind::exclusive)) {  // other processes are building something else
       if (!std::exchange(told_, true))
-        log::info("waiting for another job, which is tokenizing other contents in ", folder_);
+        log::info("waiting for another job, which is tokenizing different contents in ", folder_);
       locks_->unlock(planning_place);
       wait_a_little();
       return false;
@@ -383,14 +384,16 @@ class Part {
     ::fsync(opened.get());  // some file systems refuse; the rename itself is atomic
   }
 
-  /// After an error: the last process to leave removes the build. It gives up its presence lock before it waits for its
-  /// turn to check whether others are present, so that of two processes leaving at once, the second finds nobody.
+  /// After an error, the last process to leave removes the build. Each process gives up its presence lock before it
+  /// waits for its turn to check whether others are present, so when two processes leave at once, the second one finds
+  /// nobody.
   void leave() noexcept {
     try {
       locks_->unlock(presence_place);
       if (!wait_for(*locks_, planning_place, Kind::exclusive)) return;
       if (locks_->try_lock(presence_place, Kind::exclusive)) {
-        const std::string gone = concat(folder_, ".gone.", ::getpid());  // another process may start again meanwhile
+        const std::string gone = concat(folder_, ".gone.", ::getpid());  // another process may start again in the
+                                                                         // meantime
         if (::rename(folder_.c_str(), gone.c_str()) == 0) remove_tree(gone);
       }
     } catch (const std::exception& error) {

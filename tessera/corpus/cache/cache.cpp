@@ -20,7 +20,7 @@ namespace {
 
 /// Part of every key: changing it invalidates all existing entries.
 constexpr const char* format_version = "tessera tokens 1";
-constexpr int most_variants = 1000;  // different contents with the same fingerprint (glance_at())
+constexpr int most_variants = 1000;  // number of entries with the same fingerprint (glance_at()) but different contents
 
 std::string key_of(const TokenRequest& request) {
   std::string text = concat(format_version, "\n", request.examples ? "examples" : "stream", " ", request.width, "\n",
@@ -33,7 +33,7 @@ std::string full_settings(const TokenRequest& request) {
   return concat(request.examples ? "examples" : "stream", ", ", request.width, " bytes a token; ", request.settings);
 }
 
-/// The entry, if it is complete and has the requested contents. The lock marks it as in use.
+/// Returns the entry if it is complete and has the requested contents. The lock marks it as in use.
 struct Found {
   Entry entry;
   std::shared_ptr<PlaceLocks> lock;
@@ -53,7 +53,7 @@ std::optional<Found> look_into(const std::string& folder, const TokenRequest& re
 
 /// Moves a damaged entry out of the way. Processes that have mapped its files keep them.
 void put_aside(const std::string& folder, const std::string& why) {
-  log::warning("the tokens in ", folder, " are damaged and will be made again (", why, ")");
+  log::warning("the tokens in ", folder, " are damaged and will be created again (", why, ")");
   const std::string aside = concat(folder, ".damaged.", ::getpid());
   if (::rename(folder.c_str(), aside.c_str()) == 0) remove_tree(aside);
 }
@@ -98,11 +98,11 @@ CachedTokens cached_tokens(const std::string& root, const TokenRequest& given, c
       }
     } catch (const InputError& error) {
       if (!path_exists(folder)) continue;                                      // removed meanwhile
-      for (const SourceFile& source : request.sources) state_of(source.path);  // throws if the source is at fault
+      for (const SourceFile& source : request.sources) state_of(source.path);  // throws if the source is invalid
       put_aside(folder, error.what());
       continue;
     }
-    if (path_exists(folder)) ++variant;  // it has other contents; otherwise it was removed meanwhile
+    if (path_exists(folder)) ++variant;  // the entry has different contents; otherwise it was removed in the meantime
   }
   throw Error(concat(root, " contains ", most_variants, " entries for files like ", request.sources[0].path,
                      ", none of which has the same contents: remove some (tessera cache rm)"));
@@ -114,7 +114,7 @@ CachedTokens private_tokens(const TokenRequest& given, const CacheProgress& prog
   const TemporaryFolder folder("tessera-tokens");
   build_privately(folder.path(), request, progress);
   Entry entry = read_entry(folder.path());
-  // The store has mapped its files and no longer needs their names: a run that is killed later leaves nothing behind.
+  // The store has mapped its files and does not need their names, so a run that is killed later leaves nothing behind.
   auto store = std::make_shared<TokenStore>(folder.path(), entry.shards, nullptr);
   return {std::move(store), std::move(entry.tally), "", false};
 }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The token cache: finds the tokens of files, or makes them once for all processes and runs.
+/// The token cache: finds the tokens of files, or creates them once for all processes and runs.
 ///
-/// An entry matches if it was made from the same bytes with the same settings: contents count, not names or times (see
+/// An entry matches if it was made from the same bytes with the same settings: contents matter, not names or times (see
 /// source_state.h for when a file is trusted without reading it). An unfinished entry is not visible (build.h).
 
 #include <tessera/corpus/cache/request.h>
@@ -21,18 +21,18 @@ std::string default_cache_folder();
 struct CachedTokens {
   std::shared_ptr<const TokenStore> store;  ///< marks the entry as in use while it exists
   Tally tally;
-  std::string entry;   ///< folder of the entry; empty: private
+  std::string entry;   ///< folder of the entry; empty: private to this process
   bool found = false;  ///< the entry existed already
 };
 
-/// Finds or makes the tokens. Any number of processes, of any number of jobs, may call it concurrently: they share the
+/// Finds or creates the tokens. Any number of processes of any number of jobs may call it concurrently and share the
 /// work. Throws what build_entry() throws, and InputError when a file cannot be read.
 CachedTokens cached_tokens(const std::string& root, const TokenRequest& request, const CacheProgress& progress = {});
 
-/// Makes the tokens for this process alone, in unnamed files below TMPDIR.
+/// Creates the tokens for this process alone, in unnamed files below TMPDIR.
 CachedTokens private_tokens(const TokenRequest& request, const CacheProgress& progress = {});
 
-/// Whether entries can be created in a folder, which is created if needed.
+/// Whether entries can be created in a folder. Creates the folder if needed.
 bool is_writable_cache(const std::string& root);
 
 }  // namespace tessera::corpus

@@ -15,7 +15,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "words of the input are read as little-endian numbers");
 
-// Odd numbers with as many ones as zeros, from the digits of pi.
+// Odd numbers with equally many ones and zeros, from the digits of pi.
 constexpr std::uint64_t first_key = 0x243f6a8885a308d3u, second_key = 0x13198a2e03707345u,
                         third_key = 0xa4093822299f31d1u, fourth_key = 0x082efa98ec4e6c89u;
 

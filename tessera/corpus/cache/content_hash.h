@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// corpus/cache/: tokens of files, made once, kept on disk and mapped by every process that uses them.
+/// corpus/cache/: tokens of files, created once, kept on disk, and mapped by every process that uses them.
 ///
 /// This header: content hashes, which identify files with equal contents.
 
@@ -22,7 +22,7 @@ struct ContentHash {
 /// The inverse of hex(). Throws InputError naming `where`.
 ContentHash parse_hash(std::string_view hex, const std::string& where);
 
-/// The same on every machine and in every version, because it is stored. Several GB/s.
+/// The same on every machine and in every version, because the hash is stored. Processes several GB/s.
 ContentHash hash_of(std::span<const std::byte> bytes);
 ContentHash hash_of(std::string_view bytes);
 
@@ -33,8 +33,8 @@ inline constexpr std::uint64_t hash_chunk = std::uint64_t{8} << 20;
 std::uint64_t hash_chunks(std::uint64_t bytes);
 ContentHash joined_hash(std::uint64_t bytes, std::span<const ContentHash> chunks);
 
-/// Hashes chunks [first, last) of a file into `hashes`. Reads instead of mapping, because the file may be truncated
-/// meanwhile. Throws InputError when the file is missing, unreadable or shorter.
+/// Hashes chunks [first, last) of a file into `hashes`. Reads instead of mapping, because the file may be truncated at
+/// any time. Throws InputError when the file is missing, unreadable or shorter.
 void hash_file_chunks(const std::string& path, std::uint64_t first, std::uint64_t last, std::uint64_t bytes,
                       std::span<ContentHash> hashes);
 

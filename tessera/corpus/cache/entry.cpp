@@ -48,7 +48,7 @@ std::vector<SeenSource> read_seen(const std::string& folder) {
   std::vector<SeenSource> seen;
   if (!path_exists(path)) return seen;
   try {
-    const Value list = read_json(path);  // not a temporary, which would be destroyed before the loop begins
+    const Value list = read_json(path);  // named, because a temporary would be destroyed before the loop begins
     for (const Value& one : list.items())
       seen.push_back({static_cast<std::size_t>(one.at("source").as_int()), one.at("path").as_string(),
                       state_from_json(one.at("state"))});
@@ -86,7 +86,7 @@ bool same_contents(const std::string& folder, const Entry& entry, const std::vec
     if (is_settled(state, now)) learnt.push_back({i, path, state});
   }
   if (learnt.empty()) return true;
-  // Earlier records of the same path are out of date.
+  // Earlier records of the same path are obsolete.
   std::erase_if(seen, [&](const SeenSource& one) {
     return std::any_of(learnt.begin(), learnt.end(),
                        [&](const SeenSource& now) { return now.source == one.source && now.path == one.path; });
@@ -95,7 +95,7 @@ bool same_contents(const std::string& folder, const Entry& entry, const std::vec
   if (seen.size() > most_seen) seen.erase(seen.begin(), seen.end() - most_seen);
   try {
     write_seen(folder, seen);
-  } catch (const Error& error) {  // a folder that is read-only for this user
+  } catch (const Error& error) {  // fails in a folder that is read-only for this user
     log::debug(error.what());
   }
   return true;

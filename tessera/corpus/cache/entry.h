@@ -39,7 +39,7 @@ inline constexpr std::uint64_t planning_place = std::uint64_t{1} << 62;  ///< ex
 inline constexpr std::uint64_t presence_place = planning_place + 1;      ///< shared: building or reading the entry
 
 Value to_json(const Entry& entry);
-/// Throws InputError with the position.
+/// Parses entry.json. Throws InputError with the position.
 Entry read_entry(const std::string& folder);
 
 /// A file known to have the same contents as source `source` of an entry.
@@ -48,12 +48,12 @@ struct SeenSource {
   std::string path;
   FileState state;
 };
-/// The contents of seen.json; empty if it is missing or unreadable, since it only saves work.
+/// The contents of seen.json; empty if it is missing or unreadable, because it only saves work.
 std::vector<SeenSource> read_seen(const std::string& folder);
 void write_seen(const std::string& folder, const std::vector<SeenSource>& seen);
 
-/// Whether the files have the contents that the entry was made from: judged by their states where these are known,
-/// otherwise by reading them, which is then recorded.
+/// Whether the files have the contents that the entry was made from: judged by their states if these are known,
+/// otherwise by reading the files, whose states are then recorded.
 bool same_contents(const std::string& folder, const Entry& entry, const std::vector<SourceFile>& sources);
 
 }  // namespace tessera::corpus

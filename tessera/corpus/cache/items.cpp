@@ -14,7 +14,7 @@ namespace tessera::corpus {
 namespace {
 
 constexpr std::uint64_t least_bytes = std::uint64_t{1} << 20, most_items = 256;
-constexpr std::uint64_t most_kept = std::uint64_t{16} << 20;  // bytes that a shard may keep in memory
+constexpr std::uint64_t most_kept = std::uint64_t{16} << 20;  // maximum bytes that a shard keeps in memory
 
 std::string numbered(std::size_t item) {
   std::ostringstream text;
@@ -79,7 +79,7 @@ class Encoder {
       return true;
     }
     const auto reader = read_records(source, part.piece, request_.columns);
-    // Line numbers in the middle of a file are only known after counting all lines before it.
+    // Line numbers in the middle of a file are known only after counting all preceding lines.
     middle_ = part.first ? "" : concat(source.path, " from ", part.piece.begin, " on");
     while (summary_.complaints.size() <= complaints_told) {
       try {

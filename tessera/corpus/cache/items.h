@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// The work of tokenizing, divided into items that any process may do: consecutive pieces of the sources with about the
-/// same amount of text. An item produces one or more shards and a summary, ITEM.done, whose existence marks the item as
-/// done.
+/// The work of tokenizing, divided into items that any process may do: consecutive pieces of the sources with about
+/// equal amounts of text. An item produces one or more shards and a summary, ITEM.done, whose existence marks the item
+/// as done.
 
 #include <tessera/corpus/cache/content_hash.h>
 #include <tessera/corpus/cache/request.h>
@@ -20,7 +20,7 @@ struct ItemPiece {
   std::size_t source = 0;  ///< index in the request
   Piece piece;
   bool first = false;                          ///< whether it is the first piece of its source
-  std::uint64_t hash_begin = 0, hash_end = 0;  ///< chunks of the file to hash along with it
+  std::uint64_t hash_begin = 0, hash_end = 0;  ///< chunks of the file to hash with this item
 };
 
 struct Item {
@@ -28,7 +28,7 @@ struct Item {
   std::uint64_t bytes = 0;  ///< approximate bytes of the sources
 };
 
-/// A pure function of the sources: the same for every process.
+/// A pure function of the sources, so it is the same in every process.
 std::vector<Item> plan_items(const std::vector<SourceFile>& sources);
 
 struct ChunkHash {
@@ -41,7 +41,7 @@ struct ItemSummary {
   Tally tally;
   std::vector<format::ManifestFile> shards;
   std::vector<ChunkHash> hashes;
-  std::vector<std::string> complaints;  ///< about unusable records; at most one more than is reported
+  std::vector<std::string> complaints;  ///< lines about unusable records; at most one more than is reported
 };
 
 inline constexpr std::size_t complaints_told = 20;
@@ -49,7 +49,7 @@ inline constexpr std::size_t complaints_told = 20;
 Value to_json(const ItemSummary& summary);
 ItemSummary summary_from_json(const Value& value);
 
-/// Makes the shards of item `number` in a folder, replacing files of earlier attempts. Returns the summary without
+/// Creates the shards of item `number` in a folder, replacing files of earlier attempts. Returns the summary without
 /// writing it. Throws Error (disk full) and InputError (a file that cannot be read at all).
 ItemSummary encode_item(const TokenRequest& request, const Item& item, std::size_t number, const std::string& folder);
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view unfinished = ".building";
 
-/// "0123...", "0123....1", each optionally with ".building".
+/// Matches "0123...", "0123....1", each optionally with ".building".
 bool is_entry_name(std::string name) {
   if (name.ends_with(unfinished)) name.resize(name.size() - unfinished.size());
   const std::size_t digits = name.find_first_not_of("0123456789abcdef");
@@ -88,7 +88,7 @@ bool remove_entry(const std::string& root, const std::string& name) {
   if (!lock.try_lock(planning_place, PlaceLocks::Kind::exclusive) ||
       !lock.try_lock(presence_place, PlaceLocks::Kind::exclusive) || !lock.still_there())
     return false;
-  // Rename it first, so that no process finds half of it.
+  // Renames the folder first, so that no process finds a partial entry.
   const std::string gone = path_join(root, concat("removed-", name, "-", ::getpid()));
   if (::rename(folder.c_str(), gone.c_str()) != 0) throw Error(concat("cannot rename '", folder, "'"));
   remove_tree(gone);

@@ -21,7 +21,7 @@ struct Footer {
   std::array<char, 8> magic = {};
   std::uint32_t width = 0, marked = 0;
   std::uint64_t tokens = 0, records = 0;
-  std::uint32_t unused = 0, crc = 0;  // crc: of the bytes before it
+  std::uint32_t unused = 0, crc = 0;  // crc covers the bytes before it
 };
 static_assert(sizeof(Footer) == 40);
 
@@ -142,7 +142,8 @@ std::uint64_t Shard::record_begin(std::uint64_t i) const {
   if (i == records_) return tokens_;
   std::int64_t begin;
   std::memcpy(&begin, section(begins_at_ + i * 8), sizeof begin);
-  // checksums detect damage (tessera cache verify), but a damaged file must not cause invalid reads here either
+  // checksums detect damage (tessera cache verify), but a damaged file must not cause invalid memory accesses here,
+  // either
   if (begin < 0 || static_cast<std::uint64_t>(begin) > tokens_)
     throw InputError(concat(file_.path(), ": record ", i, " begins at token ", begin, " of ", tokens_,
                             ": it is damaged (tessera cache verify)"));
@@ -162,8 +163,8 @@ std::uint64_t Shard::first_record_from(std::uint64_t token) const {
 }
 
 void Shard::forget() const {
-  // The whole mapping: around a page that is touched, Linux maps as much as it likes, up to some megabytes with large
-  // folios. This is only a hint: pages that leave this mapping stay in the page cache, for all processes.
+  // The whole mapping: around a page that is touched, Linux maps as much as it chooses, up to several megabytes with
+  // large folios. This is only a hint: pages that leave this mapping stay in the page cache, for all processes.
   ::madvise(const_cast<std::byte*>(file_.bytes().data()), file_.bytes().size(), MADV_DONTNEED);
 }
 

@@ -21,7 +21,8 @@ struct ShardForm {
   bool marked = false;  ///< one bit per token is stored: whether it is scored
 };
 
-/// Writes one file; tokens are written as they arrive, the rest is kept in memory until finish(). One thread at a time.
+/// Writes one file. Tokens are written as they arrive; the rest is kept in memory until finish(). Use from one thread
+/// at a time.
 class ShardWriter {
  public:
   /// Replaces the file. Throws Error.
@@ -29,8 +30,8 @@ class ShardWriter {
 
   /// Starts a new record at the next token.
   void begin_record();
-  /// `scored` empty: all are scored, or the form has no marks. Throws Error when the disk is full; ids must fit the
-  /// width.
+  /// Adds tokens. `scored` empty: all are scored, or the form has no marks. Throws Error when the disk is full; ids
+  /// must fit the width.
   void add(std::span<const std::int32_t> ids, const std::vector<bool>& scored = {});
   std::uint64_t tokens() const { return tokens_; }
   std::uint64_t records() const { return begins_.size(); }
@@ -55,11 +56,12 @@ class ShardWriter {
   format::DigestBuilder digest_;
 };
 
-/// One such file, mapped. Pages are released after reading, so a process's memory does not grow with the amount it has
+/// A mapped token file. Pages are released after reading, so a process's memory does not grow with the amount it has
 /// read. Immutable: any number of threads.
 class Shard {
  public:
-  /// Maps the file and checks counts, sizes and the footer's checksum (not that of the tokens). Throws InputError.
+  /// Maps the file and checks counts, sizes and the footer's checksum (but not the tokens' checksum). Throws
+  /// InputError.
   explicit Shard(const std::string& path);
 
   std::uint64_t tokens() const { return tokens_; }
@@ -73,7 +75,7 @@ class Shard {
   std::uint64_t record_begin(std::uint64_t i) const;
   /// The first record that begins at or after a token.
   std::uint64_t first_record_from(std::uint64_t token) const;
-  /// Releases the pages that were read: call it after each use, so that a process's memory does not grow with the data.
+  /// Releases the pages that were read. Call it after each use, so that a process's memory does not grow with the data.
   void forget() const;
 
  private:

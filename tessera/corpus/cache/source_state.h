@@ -12,7 +12,7 @@
 namespace tessera::corpus {
 
 /// Metadata that changes with every write to a file, as in git's index. (Writes through a shared mapping change the
-/// times only when the kernel flushes them; do not train on such a file.)
+/// times only when the kernel flushes them; do not train on a file that is modified in this way.)
 struct FileState {
   std::uint64_t bytes = 0, inode = 0;
   std::int64_t modified_ns = 0, changed_ns = 0;  ///< mtime; ctime, which no program can set
@@ -29,11 +29,11 @@ FileState state_from_json(const Value& value);
 /// recording may leave them unchanged.
 bool is_settled(const FileState& state, std::int64_t seen_ns);
 std::int64_t real_time_ns();
-/// Waits, for a few milliseconds at most, until any further write would change the times in `state`.
+/// Waits, for a few milliseconds at most, until any later write would change the times in `state`.
 void let_settle(const FileState& state);
 
-/// A cheap fingerprint: kind, size, and 64 KiB each of start, middle and end. Files that differ elsewhere have the same
-/// one; their ContentHash distinguishes them.
+/// A cheap fingerprint: kind, size, and 64 KiB each of start, middle and end. Files that differ only elsewhere have the
+/// same fingerprint; their ContentHash distinguishes them.
 std::string glance_at(const SourceFile& file);
 
 /// Reads the whole file.

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Statistics of tokenized records, for the log and for checks that do without the tokens.
+/// Statistics of tokenized records, for the log and for checks that do not need the tokens.
 
 #include <tessera/base/value.h>
 #include <tessera/corpus/cache/request.h>
@@ -13,7 +13,7 @@
 
 namespace tessera::corpus {
 
-/// The number of records with the same finding, and the place of the first.
+/// The number of records with the same finding, and the place of the first one.
 struct Finding {
   std::int64_t count = 0;
   std::string place;
@@ -21,19 +21,19 @@ struct Finding {
 using Findings = std::map<std::string, Finding>;  ///< keyed by the finding's text
 
 struct Tally {
-  std::int64_t tokens = 0, records = 0;  ///< only the records kept
+  std::int64_t tokens = 0, records = 0;  ///< of the kept records only
   std::int64_t scored = 0;               ///< in examples: scored tokens at positions >= 1
-  std::int64_t cut = 0, dropped = 0;     ///< examples: truncated ones; ones without a scored token
+  std::int64_t cut = 0, dropped = 0;     ///< examples: number of truncated ones, and of those without a scored token
   std::int64_t longest = 0;              ///< tokens of the longest example
   std::int64_t largest_id = -1;
   std::uint64_t text_bytes = 0, text_tokens = 0;
-  bool ill_formed = false;       ///< some text is not valid UTF-8
+  bool ill_formed = false;       ///< at least one text is not valid UTF-8
   std::string kind, kind_place;  ///< kind and place of the first record
   std::set<std::string> unused_fields;
   Findings left_out, remarks;
 
   void add(const EncodedRecord& record);
-  /// Adds the statistics of the records that follow.
+  /// Adds the statistics of the subsequent records.
   void add(const Tally& next);
   std::int64_t all_left_out() const;
 };

@@ -8,7 +8,7 @@
 namespace tessera::corpus {
 namespace {
 
-/// The shard that contains a position: the last non-empty one that begins at or before it.
+/// Returns the shard that contains a position: the last non-empty shard that begins at or before it.
 std::size_t shard_of(const std::vector<std::int64_t>& begins, std::int64_t position) {
   return static_cast<std::size_t>(std::upper_bound(begins.begin(), begins.end(), position) - begins.begin()) - 1;
 }
@@ -47,7 +47,7 @@ std::vector<std::int64_t> TokenStore::starts_in(std::int64_t begin, std::int64_t
     for (std::uint64_t r = shard.first_record_from(static_cast<std::uint64_t>(from)); r < shard.records(); ++r) {
       const std::int64_t at = token_begins_[i] + static_cast<std::int64_t>(shard.record_begin(r));
       if (at >= end) break;
-      if (starts.empty() || starts.back() != at - begin) starts.push_back(at - begin);  // an empty record has no token
+      if (starts.empty() || starts.back() != at - begin) starts.push_back(at - begin);  // an empty record has no tokens
     }
     give_back(i);
   }
@@ -57,7 +57,7 @@ std::vector<std::int64_t> TokenStore::starts_in(std::int64_t begin, std::int64_t
 /// Called after a read. Rows in a shuffled order are in a different shard each time, so pages are released at once;
 /// rows in file order are adjacent, and the next read would have to map the pages again.
 void TokenStore::give_back(std::size_t shard) const {
-  constexpr std::int64_t at_once = 16;  // reads, each of which may have mapped a few megabytes
+  constexpr std::int64_t at_once = 16;  // number of reads, each of which may have mapped a few megabytes
   const std::size_t before = last_read_.exchange(shard, std::memory_order_relaxed);
   if (before < shards_.size() && before != shard) shards_[before].forget();
   if (before != shard) reads_ = 0;

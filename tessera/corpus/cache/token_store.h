@@ -15,11 +15,12 @@
 
 namespace tessera::corpus {
 
-/// Shards one after the other. A record is an example or, in a stream of text, a file; an example is stored entirely in
-/// one shard. Immutable: any number of threads.
+/// Concatenated shards. A record is an example or, in a stream of text, a file; an example is stored entirely in one
+/// shard. Immutable: any number of threads.
 class TokenStore {
  public:
-  /// Maps the files FOLDER/name. `kept` lives as long as the store, e.g. the lock that marks the entry as in use.
+  /// Maps the files FOLDER/name. `kept` is an object that must live as long as the store, e.g. the lock that marks the
+  /// entry as in use.
   TokenStore(const std::string& folder, const std::vector<std::string>& names, std::shared_ptr<const void> kept);
 
   std::int64_t tokens() const { return token_begins_.back(); }
@@ -27,7 +28,7 @@ class TokenStore {
 
   /// Appends tokens [begin, begin + count) of the stream.
   void read(std::int64_t begin, std::int64_t count, std::vector<std::int64_t>& out) const;
-  /// Positions in [begin, begin + count), relative to `begin`, at which records begin, ascending.
+  /// The positions in [begin, begin + count) at which records begin, relative to `begin`, ascending.
   std::vector<std::int64_t> starts_in(std::int64_t begin, std::int64_t count) const;
 
   // For examples:
@@ -50,7 +51,7 @@ class TokenStore {
   // Only hints for releasing memory: threads may overwrite each other's values.
   mutable std::atomic<std::size_t> last_read_ = static_cast<std::size_t>(-1);
   mutable std::atomic<std::int64_t> reads_ = 0;
-  std::vector<std::int64_t> token_begins_ = {0}, record_begins_ = {0};  // start of each shard, and the totals
+  std::vector<std::int64_t> token_begins_ = {0}, record_begins_ = {0};  // start of each shard, followed by the totals
 };
 
 }  // namespace tessera::corpus

@@ -1,4 +1,4 @@
-// CSV (RFC 4180) and TSV: the first row has the column names; every cell is a string, whatever it looks like.
+// CSV (RFC 4180) and TSV: the first row has the column names; every cell is a string, even if it looks like a number.
 
 #include <algorithm>
 #include <limits>
@@ -58,7 +58,7 @@ class CsvReader : public RecordReader {
     return !names_.empty();
   }
 
-  /// The cells of the next row; empty at the end of the file.
+  /// Returns the cells of the next row; empty at the end of the file.
   std::vector<Cell> row() {
     while (skip_line_end()) {
     }
@@ -155,7 +155,7 @@ class CsvReader : public RecordReader {
     return true;
   }
 
-  /// Row boundaries are lost: every later call throws the same error.
+  /// Row boundaries are lost, so every later call throws the same error.
   [[noreturn]] void stop(const SourcePos& where, const std::string& what) {
     complaint_ = concat(where.str(), ": ", what);
     throw InputError(complaint_);
@@ -165,7 +165,8 @@ class CsvReader : public RecordReader {
   std::shared_ptr<const std::string> name_;
   char separator_;
   std::vector<std::string> names_;
-  std::size_t at_ = 0, line_begin_ = 0;  ///< in the window; rows are dropped whole, so `line_begin_` is inside
+  std::size_t at_ = 0, line_begin_ = 0;  ///< position in the window; only whole rows are dropped, so `line_begin_` is
+                                         ///< inside
   int line_ = 1;
   std::string complaint_;
 };

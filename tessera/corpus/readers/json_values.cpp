@@ -3,7 +3,7 @@
 
 #include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
-#include <tessera/base/json_line.h>
+#include <tessera/base/json/json_line.h>
 #include <tessera/corpus/readers/json_values.h>
 #include <tessera/corpus/readers/readers.h>
 
@@ -139,7 +139,7 @@ bool JsonValues::byte_at(std::size_t at) {
   return true;
 }
 
-/// The size of the string whose opening quote is at `from`.
+/// Returns the size of the string whose opening quote is at `from`.
 std::size_t JsonValues::string_size(std::size_t from) {
   for (std::size_t at = from + 1;;) {
     const std::size_t found = window_.text().find_first_of("\"\\", at);
@@ -155,7 +155,7 @@ std::size_t JsonValues::string_size(std::size_t from) {
   }
 }
 
-/// The size of the value that begins at `from`; errors inside are found when it is parsed.
+/// Returns the size of the value that begins at `from`; errors inside it are found when it is parsed.
 std::size_t JsonValues::value_size(std::size_t from) {
   if (!byte_at(from)) return 0;
   const char first = window_.text()[from];

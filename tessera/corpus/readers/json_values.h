@@ -17,8 +17,8 @@ namespace tessera::corpus {
 /// Accepted contents of a .json file:
 ///  - an array of objects;
 ///  - objects, one after another, with any line breaks (including one per line, as in .jsonl);
-///  - one object with a member "data" or "rows" that is an array of objects: these (as `datasets` reads with
-///    field="data", and as in SQuAD); its other members are ignored.
+///  - one object with a member "data" or "rows" that is an array of objects: the values are these objects (as
+///    `datasets` reads with field="data", and as in SQuAD), and other members are ignored.
 class JsonValues {
  public:
   explicit JsonValues(Window window);
@@ -46,7 +46,7 @@ class JsonValues {
   std::shared_ptr<const std::string> name_;
   int line_ = 1, column_ = 1;
   State state_ = State::begin;
-  bool first_ = true;       ///< no item of the array has been read yet
+  bool first_ = true;       ///< true until the first item of the array is read
   bool in_member_ = false;  ///< the array is a member of an object
   std::string complaint_;
 };

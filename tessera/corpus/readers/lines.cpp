@@ -6,7 +6,7 @@
 #include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file_part.h>
-#include <tessera/base/json_line.h>
+#include <tessera/base/json/json_line.h>
 #include <tessera/corpus/bytes/line_stream.h>
 #include <tessera/corpus/readers/readers.h>
 
@@ -20,7 +20,7 @@ std::unique_ptr<ByteStream> bytes_of(const SourceFile& file, const Piece& piece)
   return open_range(file.path, piece.begin, piece.end);
 }
 
-/// Lines and their positions. In a piece that does not start the file, line numbers are negative (file_part.h).
+/// Lines and their positions. Line numbers are negative in a piece that does not start the file (file_part.h).
 class PlacedLines {
  public:
   PlacedLines(const SourceFile& file, const Piece& piece)
@@ -93,7 +93,7 @@ class JsonLinesReader : public RecordReader {
   PlacedLines lines_;
 };
 
-/// The first line start at or after `at`, at most `end`.
+/// Returns the first line start at or after `at`, at most `end`.
 std::uint64_t line_begin(const std::string& path, std::uint64_t at, std::uint64_t end) {
   if (at == 0 || at >= end) return std::min(at, end);
   const auto bytes = open_range(path, at - 1, end);  // a line begins at `at` itself if a line feed precedes it

@@ -24,7 +24,7 @@ RecordCursor::RecordCursor(std::vector<SourceFile> sources, CursorOptions option
   for (const SourceFile& source : sources_) states_.push_back(state_of(source.path));
 }
 
-/// The index of the current file in sources_.
+/// Index of the current file in sources_.
 std::size_t RecordCursor::file_number() const {
   const auto file = static_cast<std::uint64_t>(at_.file);
   if (!options_.shuffle_key) return file;

@@ -17,25 +17,25 @@
 
 namespace tessera::corpus {
 
-/// A position between two records. Numbers refer to the epoch's order, so they are valid for any cursor with the same
-/// sources and key.
+/// A position between two records. Its numbers refer to the epoch's order, so they are valid for any cursor with the
+/// same sources and key.
 struct CursorPosition {
   std::int64_t epoch = 0;
   std::int64_t file = 0;     ///< files completed
-  std::int64_t piece = 0;    ///< pieces of this file completed
-  std::int64_t records = 0;  ///< records (for text: lines) taken from this piece
+  std::int64_t piece = 0;    ///< number of completed pieces of this file
+  std::int64_t records = 0;  ///< number of records (for text: lines) taken from this piece
   bool operator==(const CursorPosition&) const = default;
 };
 
 struct CursorOptions {
   std::vector<std::string> columns;  ///< columns to read; empty: all
   /// Permutes files, and the independently readable pieces of a file (records.h), differently in each epoch, as a
-  /// function of this key and the epoch; if not set they keep their order.
+  /// function of this key and the epoch; if not set, they keep their order.
   std::optional<std::uint64_t> shuffle_key;
   std::uint64_t piece_bytes = std::uint64_t{4} << 20;  ///< approximate; a file is divided into at most 16384 pieces
 };
 
-/// One thread at a time. Memory: that of a reader (records.h) plus 24 bytes per piece of a file.
+/// Use from one thread at a time. Needs the memory of a reader (records.h) plus 24 bytes per piece of a file.
 class RecordCursor {
  public:
   /// Either text files or record files. Throws InputError for a missing file.
@@ -44,7 +44,7 @@ class RecordCursor {
   struct Item {
     std::optional<Value> record;  ///< nullopt for text
     std::string_view line;        ///< text: with its '\n'; valid until the next call
-    bool begins = false;          ///< text that does not continue the preceding item
+    bool begins = false;          ///< the text does not continue the preceding item
   };
   /// Returns the epoch's next item; nullopt at its end, after which the next call starts the next epoch. Throws
   /// InputError with the place of unreadable data, and Error for a file that changed since the cursor was constructed.
@@ -52,8 +52,8 @@ class RecordCursor {
 
   /// The position before the item that next() will return.
   const CursorPosition& position() const { return at_; }
-  /// Rereads up to `records` records of the piece. Throws as next() does, and InputError if the sources have no such
-  /// position.
+  /// Restores a position. Rereads up to `records` records of the piece. Throws as next() does, and InputError if the
+  /// sources do not have that position.
   void seek(const CursorPosition& position);
 
  private:
@@ -67,7 +67,7 @@ class RecordCursor {
   std::vector<FileState> states_;
   CursorOptions options_;
   CursorPosition at_;
-  std::vector<Piece> pieces_;  ///< the open file's; empty: no file is open
+  std::vector<Piece> pieces_;  ///< reader of the open file; empty: no file is open
   std::unique_ptr<LineStream> lines_;
   std::unique_ptr<RecordReader> records_;
   bool begins_ = true;

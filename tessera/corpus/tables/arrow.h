@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Internal to the plug-in (table_plugin.h). Only *_arrow.cpp include this.
+/// Internal to the plug-in (table_plugin.h). Only *_arrow.cpp files include this header.
 
 #include <tessera/base/error.h>
 #include <tessera/base/value.h>

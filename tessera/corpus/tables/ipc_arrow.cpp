@@ -89,7 +89,7 @@ StreamIndex index_of(const File& file, const std::string& path) {
   return index;
 }
 
-/// Several parts of a file as one stream.
+/// Presents several parts of a file as one stream.
 class Parts : public arrow::io::InputStream {
  public:
   Parts(File file, std::vector<Extent> parts) : file_(std::move(file)), parts_(std::move(parts)) {}
@@ -160,7 +160,8 @@ class IpcBatches : public Batches {
     Batch batch{nullptr, concat(path_, ": batch ", at_), 0};
     const std::uint64_t number = at_++;  // after an error the next call continues after it
     batch.rows = guarded(batch.place, [&] { return read(number, batch.place); });
-    if (batch.rows == nullptr) throw InputError(concat(batch.place, ": is missing: the file was changed meanwhile"));
+    if (batch.rows == nullptr)
+      throw InputError(concat(batch.place, ": is missing: the file was changed after it was opened"));
     require(batch.rows->ValidateFull(), batch.place);
     return batch;
   }
@@ -186,7 +187,7 @@ class FileBatches : public IpcBatches {
     if (columns.empty()) return;
     ipc::IpcReadOptions some = options();
     some.included_fields = included(*reader_->schema(), columns);
-    if (some.included_fields.empty()) return;  // an empty list would mean all
+    if (some.included_fields.empty()) return;  // keeps the reader of all columns: an empty list would mean all, too
     reader_ = require(ipc::RecordBatchFileReader::Open(file, some), path_);
   }
 
@@ -205,10 +206,10 @@ class StreamBatches : public IpcBatches {
     const StreamIndex index = index_of(file, path_);
     const auto count = static_cast<std::uint64_t>(index.batches.size());
     if (piece.end > count)
-      throw InputError(concat(path_, ": has ", count, " batches, but had ", piece.end,
-                              " when it was opened: it was changed meanwhile"));
+      throw InputError(
+          concat(path_, ": has ", count, " batches, but had ", piece.end, " when it was opened: it was changed"));
     std::vector<Extent> parts{index.schema};
-    if (index.dictionaries) {  // then there is one piece: everything after the schema
+    if (index.dictionaries) {  // in that case there is one piece: everything after the schema
       parts.push_back({index.schema.end, require(file->GetSize(), path_)});
     } else if (piece.begin < piece.end) {
       parts.push_back({index.batches[piece.begin].begin, index.batches[piece.end - 1].end});

@@ -22,7 +22,7 @@ std::unique_ptr<parquet::arrow::FileReader> open_parquet(const std::string& path
   require(builder.OpenFile(path, /*memory_map=*/false, properties), path);
   builder.memory_pool(limited_pool());
   parquet::ArrowReaderProperties arrow;
-  arrow.set_pre_buffer(false);  // it would read whole row groups ahead and keep them
+  arrow.set_pre_buffer(false);  // pre-buffering would read whole row groups ahead and keep them
   builder.properties(arrow);
   return require(builder.Build(), path);
 }
@@ -47,8 +47,8 @@ class ParquetBatches : public Batches {
       : path_(file.path), file_(open_parquet(file.path)), leaves_(leaves_of(*file_, columns)) {
     const auto groups = static_cast<std::uint64_t>(file_->num_row_groups());
     if (piece.end > groups)
-      throw InputError(concat(path_, ": has ", groups, " row groups, but had ", piece.end,
-                              " when it was opened: it was changed meanwhile"));
+      throw InputError(
+          concat(path_, ": has ", groups, " row groups, but had ", piece.end, " when it was opened: it was changed"));
     group_ = static_cast<int>(piece.begin);
     end_ = static_cast<int>(piece.end);
   }
@@ -59,7 +59,7 @@ class ParquetBatches : public Batches {
       try {
         batch.rows = guarded(batch.place, [&] { return read(batch.place); });
       } catch (...) {
-        next_group();  // the next call continues there
+        next_group();  // the next call continues with the next row group
         throw;
       }
       if (batch.rows != nullptr) {

@@ -22,9 +22,9 @@ struct TablePlugin {
 /// Loads the plug-in, which is installed next to libtessera_core.so; it is never unloaded. Throws Error with the remedy
 /// if it is missing.
 const TablePlugin& table_plugin();
-bool has_table_plugin();  ///< whether its file exists
+bool has_table_plugin();  ///< whether the plug-in's file exists
 
-/// The plug-in's one exported function.
+/// The only function that the plug-in exports.
 extern "C" const TablePlugin* tessera_table_plugin();
 inline constexpr const char* table_plugin_entry = "tessera_table_plugin";
 

@@ -20,7 +20,7 @@ const Array& as(const arrow::Array& array) {
   return static_cast<const Array&>(array);
 }
 
-/// Whole seconds and the fraction of a count of time units.
+/// Splits a count of time units into whole seconds and the fraction.
 struct Instant {
   std::int64_t seconds = 0, fraction = 0;
   int digits = 0;  // digits of the fraction
@@ -121,7 +121,7 @@ Value text_of(const arrow::Array& array, std::int64_t row) {
   return Value::of(std::string(as<Array>(array).GetView(row)));
 }
 
-/// Fallback for other types: their text as Arrow prints it.
+/// Fallback for all other types: the text that Arrow prints.
 Value shown(const arrow::Array& array, std::int64_t row, const SourcePos& where) {
   const auto scalar = require(array.GetScalar(row), where.str());
   return Value::of(scalar->ToString());

@@ -67,7 +67,7 @@ class StoredImages final : public ExampleSource {
 
   std::string folder_;
   std::int64_t token_, tokens_, longest_ = 0;
-  std::vector<std::int32_t> ids_;  // image_mark for each image
+  std::vector<std::int32_t> ids_;  // contains image_mark for each image
   std::vector<bool> scored_;
   std::vector<std::string> images_;
   std::vector<Begin> begins_ = {{}};

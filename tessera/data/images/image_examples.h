@@ -19,15 +19,15 @@ struct ImageExamples {
   std::int64_t tokens = 0, scored = 0, images = 0;
   std::int64_t cut = 0;      ///< examples that were truncated
   std::int64_t dropped = 0;  ///< examples left without a scored token
-  std::int64_t unclear = 0;  ///< conversations that cannot be scored, also left out
+  std::int64_t unclear = 0;  ///< conversations that cannot be scored and are left out, too
   std::int64_t stray = 0;    ///< records without images whose text contains "<image>"
   std::vector<std::string> unused_fields;
   corpus::Findings left_out, remarks;
 };
 
-/// Whether the first record with a non-null list has image records' form: a list `conversations` whose items have
+/// Whether the first record with a non-null list has the form of image records: a list `conversations` whose items have
 /// "from" (if the model sees images or --version is set), or `messages` for a model that sees images. Throws InputError
-/// for a record of another form that names images.
+/// for a record of a different form that names images.
 bool has_image_records(const std::vector<corpus::SourceFile>& files, const ImageOptions& images);
 
 /// Reads all records, several at a time. Images must exist but are not opened. Throws InputError with the position of

@@ -11,10 +11,10 @@
 
 namespace tessera::data {
 
-/// Any number of threads may use one.
+/// Thread-safe.
 class ImageReader {
  public:
-  /// `pad`: --image_aspect_ratio pad. Throws Error where images cannot be read (image/plugin.h).
+  /// `pad`: --image_aspect_ratio pad. Throws Error if the image plug-in cannot be loaded (image/plugin.h).
   ImageReader(const ImageInput& input, bool pad);
   /// Returns fp32 [files, 3, side, side], prepared by image/prepare.h, several files at a time. Throws InputError,
   /// naming the file, if one no longer exists or cannot be read.

@@ -39,7 +39,7 @@ std::string with_marks_first(const std::string& text, bool around) {
   return trim(concat(marks, trim(without_marks(text))));
 }
 
-/// Splits the text at the marks; at least one piece.
+/// Splits the text at the marks; returns at least one piece.
 std::vector<std::string_view> between_marks(std::string_view text) {
   std::vector<std::string_view> pieces;
   std::size_t begin = 0;
@@ -96,8 +96,9 @@ void check_count(std::int64_t marks, const EncodedImages& out, const Value& reco
                           ": the numbers must be equal"));
 }
 
-/// The ids of a round's text as in the whole conversation. The special token that ends a round, `before`, separates the
-/// texts around it, so the text after it is tokenized separately. Returns nullopt if the tokenizer merges across it.
+/// The ids that a round's text has in the whole conversation. The special token that ends a round, `before`, separates
+/// the texts around it, so the text after it is tokenized separately. Returns nullopt if the tokenizer merges across
+/// it.
 std::optional<std::vector<std::int32_t>> ids_behind(std::string_view before, std::string_view text,
                                                     const text::Tokenizer& tokenizer) {
   if (before.empty()) return tokenizer.encode(text);
@@ -166,7 +167,7 @@ void encode_conversation(const Value& record, const text::Tokenizer& tokenizer, 
   const std::string where = record.where().str();
   const text::Conversation* conversation = options.conversation;
   if (conversation == nullptr)
-    throw InputError(concat(where, ": contains `conversations`, which need --version: set e.g. --version v1"));
+    throw InputError(concat(where, ": contains `conversations`, which need --version: set it, for example to v1"));
   if (const Value* image = record.find("image")) names_in(*image, out.images);
   check_names(out.images, record, options);
   std::vector<text::Turn> turns = turns_of(record.at("conversations"));
@@ -223,7 +224,8 @@ void encode_messages(const Value& record, const text::Tokenizer& tokenizer, cons
   }
   check_names(out.images, record, images);
   ExampleOptions whole = options;
-  whole.max_length = std::numeric_limits<std::int32_t>::max();  // cut() also counts the images' tokens
+  // not truncated here: cut() also counts the images' tokens
+  whole.max_length = std::numeric_limits<std::int32_t>::max();
   ExampleLine example = encode_example(
       record, tokenizer, whole, [&](std::string_view text, bool first, const text::ChatEncoder& encoder) {
         if (out.images.empty()) return encoder.encode(text, first);

@@ -27,7 +27,7 @@ struct EncodedImages {
   std::vector<std::int32_t> ids;    ///< token ids, with one image_mark per image
   std::vector<bool> scored;         ///< one flag per id; images are never scored
   std::vector<std::string> images;  ///< file names within the folder, one per mark
-  bool cut = false;                 ///< it was truncated
+  bool cut = false;                 ///< whether the example was truncated
   bool unclear = false;             ///< a conversation that cannot be scored (text::rounds_of)
   bool stray_mark = false;          ///< a record without images contains "<image>", which is read as text
   std::vector<std::string> unused_fields;
@@ -42,9 +42,9 @@ ImageRecord kind_of_record(const Value& record);
 /// {"messages": [...], "images": ["NAME", ...]} whose contents are texts or lists of parts {"type": "text", "text"} and
 /// {"type": "image"} (with "image" or "path": a name), which the chat template formats as "<image>". An image is
 /// truncated only as a whole: an example has at most options.max_length tokens, each image counted as input->tokens.
-/// Every id is below options.vocab_size. Throws InputError with the record's position for another form, a number of
-/// images that differs from the number of "<image>" in the text, and a name that leaves the folder or does not exist.
-/// Any number of threads may call it.
+/// Every id is below options.vocab_size. Throws InputError with the record's position for a record of a different form,
+/// a number of images that differs from the number of "<image>" in the text, and a name that leaves the folder or does
+/// not exist. Any number of threads may call it.
 EncodedImages encode_images(const Value& record, const text::Tokenizer& tokenizer, const ExampleOptions& options,
                             const ImageOptions& images);
 

@@ -17,7 +17,7 @@ namespace {
 
 bool is_text(const corpus::SourceFile& file) { return file.kind == corpus::FileKind::text; }
 
-/// Throws unless all files are text or none is.
+/// Throws if some files are text and others are not.
 void check_kinds(const std::vector<corpus::SourceFile>& files) {
   for (const corpus::SourceFile& file : files) {
     if (file.kind == corpus::FileKind::tokens)

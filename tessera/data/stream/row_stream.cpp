@@ -64,8 +64,8 @@ RowStream::RowStream(std::vector<StreamPart> parts, const RowStreamOptions& opti
 
 void RowStream::check_state(const Value& state) const {
   const auto differs = [&](const char* what, const std::string& was, const std::string& is) {
-    throw InputError(concat("--resume_from_checkpoint: the checkpoint was made from a stream with other ", what, " (",
-                            was, "; current: ", is,
+    throw InputError(concat("--resume_from_checkpoint: the checkpoint was made from a stream with different ", what,
+                            " (", was, "; current: ", is,
                             "), so its position in the data does not apply: use the same, or start a new "
                             "run from its weights (--model_name_or_path)"));
   };
@@ -98,7 +98,7 @@ void RowStream::start(std::int64_t first, const Value& state) {
   }
 }
 
-/// Number of the first `samples` samples that come from a part.
+/// Returns how many of the first `samples` samples come from a part.
 std::int64_t RowStream::samples_of(std::size_t part, std::int64_t samples) const {
   return order_ ? order_->count(static_cast<std::int64_t>(part), samples) : samples;
 }

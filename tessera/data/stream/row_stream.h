@@ -15,7 +15,7 @@
 namespace tessera::data {
 
 struct StreamPart {
-  double weight = 0;  ///< in a blend; 0: the only part
+  double weight = 0;  ///< weight in a blend; 0: the only part
   corpus::TokenRequest request;
 };
 
@@ -23,26 +23,27 @@ struct RowStreamOptions {
   WindowOptions window;  ///< the parts of a blend share its rows by weight
   std::uint64_t seed = 0;
   bool shuffle = true;
-  std::string settings;  ///< settings that rows depend on besides files and seed; also shown to users
+  std::string settings;  ///< settings besides files and seed on which rows depend; also shown to users
 };
 
-/// An endless dataset. Row i is the i-th sample of the run (so a Sampler maps i to itself); for a blend, the next row
-/// of the part that BlendOrder selects. A row depends only on files, settings, seed and i, not on the process.
+/// An endless dataset. Row i is the i-th sample of the run (so a Sampler maps i to itself); in a blend it is the next
+/// row of the part that BlendOrder selects. A row depends only on files, settings, seed and i, not on the process.
 ///
 /// Rows must be read in ascending order, except that rows of the current window (row_window.h) may be read in any
-/// order. Any number of threads. read() throws Error for failures of the producer thread.
+/// order. Any number of threads may read. read() throws Error for failures of the producer thread.
 class RowStream final : public Dataset {
  public:
   /// Throws InputError for a missing file.
   RowStream(std::vector<StreamPart> parts, const RowStreamOptions& options);
 
-  /// Starts at sample `first`, with the state returned by state_at(first); at 0 without a state. Call once, before any
-  /// row is read. Throws InputError naming the difference when the state was made from other files or settings.
+  /// Starts at sample `first`, with the state returned by state_at(first), or at sample 0 without a state. Call once,
+  /// before any row is read. Throws InputError naming the difference when the state was made from different files or
+  /// settings.
   void start(std::int64_t first, const Value& state = {});
   /// The state for a checkpoint from which a stream can resume at `sample`: a few numbers, no tokens. Rows before
-  /// `sample` may not be read any more. May wait for rows to be made.
+  /// `sample` must not be read after this. May wait for rows to be made.
   Value state_at(std::int64_t sample) const;
-  /// The first rows, about `max_tokens` tokens, for inspection.
+  /// Returns the first rows, about `max_tokens` tokens, for inspection.
   std::shared_ptr<const Dataset> sample(std::int64_t max_tokens = std::int64_t{1} << 18) const;
 
   std::int64_t size() const override;  ///< endless: more rows than a run has steps

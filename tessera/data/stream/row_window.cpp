@@ -62,7 +62,7 @@ Row RowWindow::read(std::int64_t i) const {
       out.ids.push_back(ids_[at]);
       out.labels.push_back(scored_.empty() || scored_[at] ? ids_[at] : not_scored);
     }
-    if (packed_ || start > 0) out.labels[start] = not_scored;  // not predicted by the previous document
+    if (packed_ || start > 0) out.labels[start] = not_scored;  // not predicted from the previous document
   }
   return out;
 }
@@ -102,7 +102,7 @@ std::shared_ptr<const RowWindow> WindowMaker::make() {
   }
 }
 
-/// Moves to the start of the window and appends the rest of the record before it.
+/// Moves to the start of the window and appends the rest of the record in which the previous window ended.
 void WindowMaker::begin(RowWindow& window) {
   window.begin_ = next_;
   window.packed_ = options_.packing && request_.examples;

@@ -1,11 +1,11 @@
 #pragma once
-/// \file
-/// data/stream/: rows of data that is too large to tokenize in advance, made while the steps run (--streaming).
+/// \file data/stream/: rows of data that is too large to tokenize in advance and is tokenized while the steps run
+/// (--streaming).
 ///
 /// The stream of a list of files is a sequence of *windows*: a fixed number of consecutive rows of the files, in an
 /// order permuted by seed, epoch and window number. A window is a pure function of files, settings and its starting
-/// position. So a resumed run rebuilds the window in which it stopped, and any number of processes sees the same rows:
-/// each makes the whole stream and takes its own share. This header: a window, and how it is made.
+/// position. So a resumed run rebuilds the window in which it stopped, and any number of processes see the same rows:
+/// each produces the whole stream and takes its own share. This header: a window and its maker.
 
 #include <tessera/corpus/cache/request.h>
 #include <tessera/corpus/stream/record_cursor.h>
@@ -24,8 +24,8 @@ namespace tessera::data {
 
 /// The position at which a window begins.
 struct WindowPlace {
-  corpus::CursorPosition cursor;  ///< before the record with its first token
-  std::int64_t skip = 0;          ///< blocks: tokens of this record that belong to the previous window
+  corpus::CursorPosition cursor;  ///< position before the record that contains the window's first token
+  std::int64_t skip = 0;          ///< for blocks: number of tokens of this record that belong to the previous window
   std::int64_t number = 0;        ///< index of the window within its epoch
   bool operator==(const WindowPlace&) const = default;
 };
@@ -54,37 +54,40 @@ class RowWindow {
   std::vector<bool> scored_;              ///< empty for blocks: all are scored
   std::vector<Span> spans_;               ///< row after row
   std::vector<std::size_t> row_begins_;   ///< index of each row's first span, and the end
-  std::optional<std::uint64_t> shuffle_;  ///< key of the permutation
-  bool packed_ = false;                   ///< the first token of every document is not scored
+  std::optional<std::uint64_t> shuffle_;  ///< key of the permutation; not set: file order
+  /// whether rows are packed; then the first token of every document is not scored
+  bool packed_ = false;
   WindowPlace begin_;
 };
 
 struct WindowOptions {
-  std::int64_t rows = 10'000;                         ///< per window (about, when packed); fewer at an epoch's end
+  /// rows per window (approximate when packed); fewer at an epoch's end
+  std::int64_t rows = 10'000;
   std::int64_t block_length = 0;                      ///< tokens of a block of text
   std::int64_t example_length = 0;                    ///< maximum tokens of an example, or of a packed row
   bool packing = false;                               ///< examples share rows
   bool documents = false;                             ///< text files that share a block do not attend to each other
-  std::int64_t vocab_size = 0;                        ///< every id must be below
+  std::int64_t vocab_size = 0;                        ///< every id must be below this
   std::optional<std::uint64_t> shuffle_key = {};      ///< if not set, rows are in file order
   std::function<void(const std::string&)> warn = {};  ///< called for examples that are truncated or left out
 };
 
-/// Makes the windows of some files, one after another, endlessly. One thread at a time; memory: one window.
+/// Makes the windows of a list of files, one after another, endlessly. For one thread at a time; needs memory for one
+/// window.
 class WindowMaker {
  public:
   /// `request`: the files and how to tokenize them (text_records.h).
   WindowMaker(corpus::TokenRequest request, const WindowOptions& options);
 
   void seek(const WindowPlace& place) { next_ = place; }
-  /// The position at which the next window will begin.
+  /// Returns the position at which the next window will begin.
   const WindowPlace& place() const { return next_; }
   /// Makes the next window, of at least one row. Throws InputError with the position of an unusable record or when an
   /// epoch has no row, and Error for a file that has changed.
   std::shared_ptr<const RowWindow> make();
 
  private:
-  /// The record appended last: its position; its token `skip` is token `at` of the window.
+  /// The record appended last: its position, and the token `skip` of the record that is token `at` of the window.
   struct Last {
     corpus::CursorPosition cursor;
     std::int64_t skip = 0, at = 0;
@@ -109,9 +112,9 @@ class WindowMaker {
   corpus::RecordCursor cursor_;
   WindowPlace next_;
   corpus::EncodedRecord encoded_;
-  std::string kind_, kind_place_;  ///< kind of all examples; place of the first
+  std::string kind_, kind_place_;  ///< the kind that all examples have, and the place of the first example
   bool told_cut_ = false, told_dropped_ = false;
-  std::map<std::string, std::int64_t> counts_;  ///< number of records left out or remarked on, by reason
+  std::map<std::string, std::int64_t> counts_;  ///< number of records left out or warned about, by reason
   std::set<std::string> unused_;                ///< fields already reported
 
   // The rest of the record in which the last window ended; cursor_ is positioned after it.
@@ -120,7 +123,7 @@ class WindowMaker {
 
   // The window under construction:
   Last last_;
-  std::vector<std::int64_t> starts_;  ///< positions of its documents, in tokens
+  std::vector<std::int64_t> starts_;  ///< positions of the window's documents, in tokens
 };
 
 }  // namespace tessera::data

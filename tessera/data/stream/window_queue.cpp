@@ -37,7 +37,7 @@ void WindowQueue::work(const std::stop_token& stop) {
   }
 }
 
-/// Drops windows before `row`; returns whether the first of ready_ contains it. Requires the mutex.
+/// Drops windows before `row`; returns whether the first of ready_ contains it. The caller holds the mutex.
 bool WindowQueue::drop_to(std::int64_t row) {
   while (!ready_.empty() && row >= ready_.front().first + ready_.front().window->rows()) {
     ready_.pop_front();

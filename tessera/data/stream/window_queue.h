@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Windows that a background thread makes ahead of the reader.
+/// \file A queue of windows that a background thread makes ahead of the reader.
 
 #include <tessera/data/stream/row_window.h>
 
@@ -14,8 +13,8 @@
 
 namespace tessera::data {
 
-/// The rows of one part of the data, numbered through all epochs. Holds at most two windows: the one being read and the
-/// next, possibly still under construction. Any number of threads may call it.
+/// The rows of one part of the data, numbered consecutively over all epochs. Holds at most two windows: the one being
+/// read and the next, possibly still under construction. Any number of threads may call it.
 class WindowQueue {
  public:
   explicit WindowQueue(std::unique_ptr<WindowMaker> maker) : maker_(std::move(maker)) {}
@@ -30,7 +29,7 @@ class WindowQueue {
 
   struct Found {
     std::shared_ptr<const RowWindow> window;
-    std::int64_t first = 0;  ///< number of its first row
+    std::int64_t first = 0;  ///< number of the window's first row
   };
   /// Returns the window that contains a row; waits until it is made. Drops the windows before it, whose rows must not
   /// be requested again. Throws Error for failures of the thread.
@@ -46,9 +45,9 @@ class WindowQueue {
   std::mutex mutex_;                    // guards the following members
   std::condition_variable_any changed_;
   std::deque<Found> ready_;
-  Mark next_;  // after the last of ready_
+  Mark next_;  // the mark after the last window in ready_
   std::exception_ptr failed_;
-  std::jthread worker_;  // last, so that it is joined before the members it uses are destroyed
+  std::jthread worker_;  // declared last, so that it is joined before the members it uses are destroyed
 };
 
 }  // namespace tessera::data

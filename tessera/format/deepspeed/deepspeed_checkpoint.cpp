@@ -19,11 +19,11 @@ namespace tessera::format {
 namespace deepspeed {
 namespace {
 
-/// All files of a checkpoint, open.
+/// All files of a checkpoint, opened.
 struct Checkpoint {
   std::string path;                                ///< the folder TAG
   std::vector<Rank> ranks;                         ///< at least one
-  std::vector<std::shared_ptr<StateFile>> models;  ///< stages 1 and 2: one; stage 3: by rank
+  std::vector<std::shared_ptr<StateFile>> models;  ///< stages 1 and 2: one file; stage 3: one per rank
 
   std::int64_t stage() const { return ranks.front().stage; }
   /// Values common to all files are read from the first one, as in zero_to_fp32 (zero_model_states[0]).
@@ -32,7 +32,8 @@ struct Checkpoint {
   const PickleNode& member(std::string_view key) const { return model().member(model().root(), key); }
 };
 
-using Groups = std::vector<std::vector<Parameter>>;           // like the optimizer's param_groups
+// one element per group, as in the optimizer's param_groups
+using Groups = std::vector<std::vector<Parameter>>;
 using Ties = std::map<std::string_view, std::string_view>;    // name -> the parameter whose memory it shares
 using Nodes = std::map<std::string_view, const PickleNode*>;  // by name
 
@@ -42,8 +43,8 @@ std::shared_ptr<StateFile> open_model(const Checkpoint& checkpoint, const Folder
                                       std::int64_t rank, const std::string& expected) {
   const auto found = folder.model.find(rank);
   if (found == folder.model.end())
-    throw InputError(concat(folder.path, ": '", expected, "' is missing, which a checkpoint of ZeRO stage ",
-                            checkpoint.stage(), " and ", checkpoint.ranks.size(), " ranks has"));
+    throw InputError(concat(folder.path, ": '", expected, "' is missing, which every checkpoint of ZeRO stage ",
+                            checkpoint.stage(), " with ", checkpoint.ranks.size(), " ranks contains"));
   return open(path_join(folder.path, found->second));
 }
 
@@ -89,7 +90,7 @@ Checkpoint open_checkpoint(const Folder& folder, const OpenState& open) {
 /// Tensors in the order in which they were added; names are unique.
 class Weights {
  public:
-  /// `model` is for messages.
+  /// `model` is used in messages.
   explicit Weights(const StateFile& model) : model_(model) {}
 
   bool contains(std::string_view name) const { return indices_.contains(name); }
@@ -119,10 +120,10 @@ class Weights {
         });
   }
 
-  /// Adds `name`, which is tied to `source`. `keep`: as a tensor of its own.
+  /// Adds `name`, which is tied to `source`. `keep`: adds it as a separate tensor.
   void add_tied(std::string_view name, std::string_view source, bool keep) {
     const auto found = indices_.find(source);
-    if (found == indices_.end()) return leave_aside(name);  // a frozen parameter's, not saved
+    if (found == indices_.end()) return leave_aside(name);  // belongs to a frozen parameter, which is not saved
     if (!keep) {
       out_.tied.emplace_back(name, source);
       return;
@@ -171,12 +172,13 @@ void add_the_rest(const Checkpoint& checkpoint, const Ties& ties, Weights& weigh
 
 // ---- parameters ----
 
-/// Elements in each rank's part of a parameter, stage 3; the last parts are padded (zero3_partitioned_param_info).
+/// Number of elements in each rank's part of a parameter (stage 3); the last parts are padded
+/// (zero3_partitioned_param_info).
 std::uint64_t part_of(std::uint64_t elements, std::uint64_t ranks) {
   return elements / ranks + (elements % ranks != 0);
 }
 
-/// 'frozen_param_fragments' of each file.
+/// The 'frozen_param_fragments' of each file.
 std::vector<Nodes> frozen_fragments(const Checkpoint& checkpoint) {
   std::vector<Nodes> out;
   for (const auto& file : checkpoint.models) {
@@ -219,8 +221,8 @@ void add_frozen_parameter(const Checkpoint& checkpoint, const std::vector<Nodes>
   weights.add_pieces(parameter, *dtype, std::move(pieces));
 }
 
-/// Stages 1 and 2: whole, in the single file (_zero2_merge_frozen_params); stage 3: in parts, one per rank's file, like
-/// trained parameters (_zero3_merge_frozen_params).
+/// Adds frozen parameters. Stages 1 and 2 store them whole in the single file (_zero2_merge_frozen_params); stage 3
+/// stores them in parts, one in each rank's file, like trained parameters (_zero3_merge_frozen_params).
 void add_frozen(const Checkpoint& checkpoint, const std::vector<Parameter>& frozen, Weights& weights) {
   if (frozen.empty()) return;
   const std::vector<Nodes> fragments = frozen_fragments(checkpoint);
@@ -276,7 +278,7 @@ void add_flat_group(const Checkpoint& checkpoint, std::size_t group, const std::
                " (both are padded to a multiple of ", 2 * checkpoint.ranks.size(), ")");
 }
 
-/// Stages 1 and 2 (_zero2_merge_trainable_params).
+/// Adds the trained parameters of stages 1 and 2 (_zero2_merge_trainable_params).
 void add_flat(const Checkpoint& checkpoint, const Groups& groups, Weights& weights) {
   const Rank& first = checkpoint.ranks.front();
   if (groups.size() != first.groups.size())
@@ -300,7 +302,7 @@ std::vector<Row> divided_rows(const Checkpoint& checkpoint) {
   return rows;
 }
 
-/// The pieces of a parameter of which each rank has `each` elements at `at`, without the padding of the last ones.
+/// The pieces of a parameter of which each rank has `each` elements at `at`, without the padding of the last pieces.
 std::vector<Piece> divided_pieces(const std::vector<Row>& rows, std::uint64_t at, std::uint64_t each,
                                   std::uint64_t elements) {
   std::vector<Piece> pieces;
@@ -312,7 +314,8 @@ std::vector<Piece> divided_pieces(const std::vector<Row>& rows, std::uint64_t at
   return pieces;
 }
 
-/// Stage 3 (_zero3_merge_trainable_params): groups do not matter, all parameters are stored consecutively.
+/// Adds the trained parameters of stage 3 (_zero3_merge_trainable_params). Groups do not matter: all parameters are
+/// stored consecutively.
 void add_divided(const Checkpoint& checkpoint, const Groups& groups, Weights& weights) {
   const StateFile& model = checkpoint.model();
   const std::vector<Row> rows = divided_rows(checkpoint);

@@ -27,12 +27,12 @@ namespace tessera::format {
 bool is_deepspeed_checkpoint(const std::string& folder);
 
 /// `folder`: the one with `latest`, or TAG itself. Trained parameters are returned as the optimizer stores them (fp32),
-/// frozen ones as stored, fp16 and bf16 buffers as fp32. `keep_tied`: write every tied parameter; otherwise
-/// TorchWeights::tied lists them. The bytes of a tensor are valid until those of another one are requested. No memory
-/// is allocated for sizes that the files do not contain. Throws InputError naming file, tensor, rule and numbers: a
-/// rank's file that is missing, from another run or not a regular file; ranks that disagree about stage, groups or
-/// types; sizes that do not add up; overlapping parts; duplicate names; and unsupported checkpoints: tensor or pipeline
-/// parallelism, experts, stage 0.
+/// frozen ones as stored, fp16 and bf16 buffers as fp32. `keep_tied`: returns every tied parameter; otherwise
+/// TorchWeights::tied lists them. The bytes of a tensor are valid until those of another tensor are requested. No
+/// memory is allocated for sizes that the files do not contain. Throws InputError naming file, tensor, rule and
+/// numbers: a rank's file that is missing, from another run or not a regular file; ranks that disagree about stage,
+/// groups or types; sizes that do not add up; overlapping parts; duplicate names; and unsupported checkpoints: tensor
+/// or pipeline parallelism, experts, stage 0.
 TorchWeights read_deepspeed_checkpoint(const std::string& folder, bool keep_tied = false);
 
 /// Reads files that have already been found and opened (deepspeed::list_states, deepspeed::open_state).

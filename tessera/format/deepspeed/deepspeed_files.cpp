@@ -54,7 +54,7 @@ std::optional<StateName> parse_name(std::string_view name) {
   return out;
 }
 
-/// Why a file *_states.pt with a name unknown to ZeRO prevents reading the checkpoint; "": it does not.
+/// The reason why a file *_states.pt with a name unknown to ZeRO prevents reading the checkpoint; "": it does not.
 std::string why_not(std::string_view name) {
   if (name.find("expert_") != std::string_view::npos || name.starts_with("expp_rank_"))
     return concat("'", name,

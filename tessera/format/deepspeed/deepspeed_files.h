@@ -1,7 +1,7 @@
 #pragma once
-/// \file
-/// The files of a ZeRO checkpoint (deepspeed_checkpoint.h) and the rank of each. Errors are InputErrors that name the
-/// folder. Source: the names created by deepspeed/runtime/engine.py (_get_ckpt_name, _get_rank_zero_ckpt_name,
+/// \file Finds the files of a ZeRO checkpoint (deepspeed_checkpoint.h) and the rank of each. Errors are InputErrors
+/// that name the folder. Source: the names created by deepspeed/runtime/engine.py (_get_ckpt_name,
+/// _get_rank_zero_ckpt_name,
 /// _get_optimizer_ckpt_name, _get_expert_ckpt_name) and runtime/pipe/module.py (ckpt_layer_path), DeepSpeed 0.19.8.
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Folder {
 };
 
 /// `path` is for messages; `names` are all names in the folder, of which only *_states.pt are considered. Refuses files
-/// of other kinds of parallelism, two files of one rank, and a folder without optimizer files.
+/// from other kinds of parallelism, two files for one rank, and a folder without optimizer files.
 Folder sort_states(const std::string& path, const std::vector<std::string>& names);
 
 /// `folder`: the one with `latest`, or that of a tag. Also refuses a tag that points outside the folder.

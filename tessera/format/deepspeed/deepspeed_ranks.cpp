@@ -11,10 +11,10 @@
 namespace tessera::format::deepspeed {
 namespace {
 
-/// BF16_Optimizer, which DeepSpeed uses for stage 1 in bf16 with fp32 gradients (_do_optimizer_sanity_check), records
-/// no stage. zero_to_fp32 therefore refuses its checkpoints; ds_to_universal.py (_get_zero_stage) treats them as stage
-/// 1, whose layout they have (_flatten_dense_tensors_aligned, state_dict). The list of paddings distinguishes them from
-/// older files without a stage.
+/// BF16_Optimizer, which DeepSpeed uses for stage 1 in bf16 with fp32 gradients (_do_optimizer_sanity_check), does not
+/// record the stage. zero_to_fp32 therefore refuses its checkpoints; ds_to_universal.py (_get_zero_stage) treats them
+/// as stage 1, whose layout they have (_flatten_dense_tensors_aligned, state_dict). The list of paddings distinguishes
+/// them from older files without a stage.
 bool is_of_bf16_optimizer(const StateFile& file, const PickleNode& state) {
   return file.find(state, "zero_stage") == nullptr && file.find(state, "group_paddings") != nullptr;
 }
@@ -131,7 +131,7 @@ void require_same_run(const Rank& first, const Rank& rank) {
     rank.file->fail("its groups are ", dtype_name(here), ", but ", dtype_name(there), " in ", first.file->path);
 }
 
-/// The ranks' numbers are unique and below their count: if there are as many, none is missing.
+/// The ranks' numbers are unique and below `ranks`, so if there are that many files, none is missing.
 void require_all(const Folder& folder, std::int64_t ranks) {
   if (static_cast<std::uint64_t>(ranks) == folder.optimizer.size()) return;
   std::int64_t missing = 0;

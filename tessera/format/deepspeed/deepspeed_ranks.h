@@ -18,13 +18,14 @@ namespace tessera::format::deepspeed {
 struct Rank {
   std::shared_ptr<StateFile> file;
   std::int64_t stage = 0;
-  std::int64_t ranks = 0;           ///< number of ranks that the groups are divided over
+  std::int64_t ranks = 0;           ///< number of ranks over which the groups are divided
   std::vector<TorchTensor> groups;  ///< flat, contiguous, of one dtype, without shared bytes; at least one
-  /// By group and parameter: padding elements after it; empty: not recorded.
+  /// Padding elements after each parameter, by group; empty: not recorded.
   std::vector<std::vector<std::int64_t>> alignments;
 };
 
-/// Reads all ranks, which must be of one run (same stage, number of ranks and groups, dtype) and complete.
+/// Reads all ranks' files, which must be complete and come from one run (same stage, number of ranks and groups,
+/// dtype).
 std::vector<Rank> read_ranks(const Folder& folder, const OpenState& open);
 
 }  // namespace tessera::format::deepspeed

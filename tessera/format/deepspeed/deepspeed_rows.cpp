@@ -1,6 +1,6 @@
 #include <tessera/format/deepspeed/deepspeed_rows.h>
 
-#include <tessera/format/half.h>
+#include <tessera/base/half.h>
 
 #include <algorithm>
 #include <cstring>

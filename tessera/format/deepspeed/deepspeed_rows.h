@@ -37,14 +37,14 @@ class Row {
     std::shared_ptr<StateFile> file;
     const TorchTensor* tensor = nullptr;
   };
-  std::vector<Part> parts_;  ///< none of them is empty
+  std::vector<Part> parts_;  ///< none of the parts is empty
   std::uint64_t elements_ = 0;
 };
 
 /// Assembles tensors that are not contiguous in a file; its bytes are valid until the next tensor is assembled.
 using Buffer = std::shared_ptr<std::vector<std::byte>>;
 
-/// The pieces joined in the buffer, or in place if there is only one.
+/// Returns the pieces joined in the buffer, or in place if there is only one.
 std::span<const std::byte> joined(const std::vector<Piece>& pieces, const Buffer& buffer);
 
 /// Converts fp16 or bf16 to fp32 in the buffer.

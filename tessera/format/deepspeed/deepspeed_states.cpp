@@ -9,12 +9,13 @@
 namespace tessera::format::deepspeed {
 namespace {
 
-constexpr std::size_t longest_name = 1024;  // a pickle can repeat one text any number of times: keep copies short
+constexpr std::size_t longest_name = 1024;  // a pickle can repeat one text any number of times, so copies must be short
 
-/// Loss scalers, enums, additions by users: any class may be named, since none is instantiated and nothing is called.
+/// Loss scalers, enums, additions by users: any class may be named, because no class is instantiated and nothing is
+/// called.
 constexpr auto every_name = std::to_array<std::string_view>({"*"});
 
-/// A file with the mapping that it refers to.
+/// A file together with the mapping that it refers to.
 struct MappedState {
   explicit MappedState(const std::string& path) : mapping(path), state(path, mapping.bytes()) {}
   MappedFile mapping;

@@ -23,7 +23,7 @@ namespace tessera::format::deepspeed {
 
 std::string shape_text(const std::vector<std::int64_t>& shape);  ///< "[3, 4]"
 
-/// A file written by torch.save. One thread at a time.
+/// A file written by torch.save. May be used by one thread at a time.
 class StateFile {
  public:
   /// `contents`, the whole file, must outlive this object; `where` is for messages.
@@ -38,7 +38,7 @@ class StateFile {
   const PickleNode& root() const { return archive_.pickle().root(); }
   const PickleNode& node(std::uint32_t index) const { return archive_.pickle()[index]; }
   const Pickle& pickle() const { return archive_.pickle(); }
-  /// The value of a dict's key; nullptr if it is missing or None.
+  /// The value of a dict's key; nullptr if the key is missing or the value is None.
   const PickleNode* find(const PickleNode& dict, std::string_view key) const;
   const PickleNode& member(const PickleNode& dict, std::string_view key) const;
   /// Returns a text of limited length, which is safe to copy.
@@ -55,8 +55,8 @@ class StateFile {
 
   bool is_tensor(const PickleNode& value) const { return archive_.is_tensor(value); }
   TorchTensor tensor(const PickleNode& value, const std::string& name) { return archive_.tensor(value, name); }
-  /// The bytes [begin, end) of the file, which must be inside that storage. A storage's checksum is verified on first
-  /// access.
+  /// The bytes [begin, end) of the file, which must be inside the given storage. A storage's checksum is verified on
+  /// first access.
   std::span<const std::byte> bytes(std::size_t storage, std::uint64_t begin, std::uint64_t end);
 
  private:
@@ -80,7 +80,7 @@ struct Parameter {
   std::uint64_t elements = 0;
 };
 
-/// Reads `dict`, shapes by name. `names`: the names read so far, which must not recur.
+/// Reads `dict`, which contains shapes by name. `names`: the names read so far; none of them may occur again.
 std::vector<Parameter> read_shapes(const StateFile& file, const PickleNode& dict, std::string_view what,
                                    std::set<std::string_view>& names);
 

@@ -49,7 +49,7 @@ struct GgmlTypeInfo {
   std::uint32_t block_bytes;
 };
 
-/// nullptr: not a type of tensors in files (or newer than this table).
+/// nullptr: not a type of tensors in files (or a type newer than this table).
 const GgmlTypeInfo* find_ggml_type(std::uint32_t number);
 const GgmlTypeInfo& ggml_type_info(GgmlType type);
 /// All names in the table, ordered by number.

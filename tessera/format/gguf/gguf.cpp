@@ -17,7 +17,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "GGUF is read in place: little-endian only");
 
-constexpr std::uint64_t kMostEntries = 1u << 20;  // metadata entries, tensors: far above any model
+constexpr std::uint64_t kMostEntries = 1u << 20;  // limit for metadata entries and for tensors, far above any model
 constexpr std::uint64_t kMostKeyBytes = 65535;    // the format's limit for keys; also used for names
 constexpr std::uint64_t kMostAlignment = 1u << 20;
 constexpr int kMostDepth = 8;

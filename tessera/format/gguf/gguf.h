@@ -36,7 +36,7 @@ struct GgufValue {
 struct GgufTensor {
   std::string name;
   GgmlType type = GgmlType::f32;
-  std::vector<std::int64_t> shape;   ///< row-major, as elsewhere: the file's order reversed
+  std::vector<std::int64_t> shape;   ///< row-major, as elsewhere; the file has the reverse order
   std::uint64_t begin = 0, end = 0;  ///< bytes, relative to the data section
   std::int64_t elements() const;     ///< product of the shape (checked to fit int64)
 };
@@ -49,7 +49,7 @@ struct GgufHeader {
   std::uint64_t data_begin = 0;                             ///< offset of the data section in the file
 };
 
-/// Parses and checks everything before the data section. Every count, length and offset is checked against the
+/// Parses and checks everything that precedes the data section. Every count, length and offset is checked against the
 /// available bytes before memory is allocated: allocations are bounded by a small multiple of the file's size. Checks
 /// the magic, version, UTF-8 of all strings, uniqueness of keys and tensor names, booleans (0 or 1), array depth <= 8,
 /// alignment (a power of two), at most 4 dimensions, rows that are whole blocks, and offsets that are aligned, inside
@@ -60,7 +60,7 @@ GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string&
 class GgufFile {
  public:
   explicit GgufFile(const std::string& path);
-  /// A file already in memory: `bytes` must outlive this object; `name` is for messages.
+  /// Reads a file already in memory: `bytes` must outlive this object; `name` is for messages.
   GgufFile(std::span<const std::byte> bytes, std::string name);
 
   const std::string& path() const { return path_; }
@@ -76,7 +76,7 @@ class GgufFile {
   /// Typed metadata. nullopt: no such key. A different type throws InputError naming key and types. integer() accepts
   /// any integer type (a u64 above 2^63 - 1 throws), real() any number, strings() an array of strings.
   std::optional<std::int64_t> integer(std::string_view key) const;
-  std::optional<double> real(std::string_view key) const;  ///< an f32: the shortest decimal that rounds to it
+  std::optional<double> real(std::string_view key) const;  ///< for an f32, the shortest decimal that rounds to it
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string_view> text(std::string_view key) const;
   std::optional<std::vector<std::string_view>> strings(std::string_view key) const;  ///< views into the mapping

@@ -1,4 +1,5 @@
-// config.json and generation_config.json as transformers writes them (v4 spelling, which v5 reads).
+// Creates config.json and generation_config.json as transformers writes them (in the spelling of v4, which v5 also
+// reads).
 
 #include <algorithm>
 
@@ -58,7 +59,7 @@ Value phi3_config(const GgufModel& model, Value config) {
              Value::of(static_cast<double>(model.rotated) / static_cast<double>(model.head_dim)));
   config.set("sliding_window", model.sliding_window > 0 ? Value::of(model.sliding_window) : Value());
   std::int64_t original = model.context;
-  if (model.rope_scaling.is_object()) {  // Phi-3 also has this setting outside the scaling
+  if (model.rope_scaling.is_object()) {  // Phi-3 has this setting outside of the scaling as well
     original = model.rope_scaling.at("original_max_position_embeddings").as_int();
     Value scaling = Value::make_object({});
     for (const auto& [key, value] : model.rope_scaling.members())

@@ -105,7 +105,7 @@ bool has_experts(GgufArchitecture architecture) {
          architecture == GgufArchitecture::qwen3moe || architecture == GgufArchitecture::olmoe;
 }
 
-/// Whether the architecture's class supports this setting of kForeign after all.
+/// Whether the architecture's class supports this setting even though it is in kForeign.
 bool knows(GgufArchitecture architecture, std::string_view name) {
   if (name == "expert_count") return has_experts(architecture);
   if (name == "attn_logit_softcapping") return architecture == GgufArchitecture::gemma2;

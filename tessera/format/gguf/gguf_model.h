@@ -15,7 +15,7 @@
 
 namespace tessera::format {
 
-/// `general.architecture`. Files of Mistral models use llama, and so do those of Mixtral, which have experts.
+/// `general.architecture`. Files of Mistral models use llama, and so do files of Mixtral models, which have experts.
 enum class GgufArchitecture { llama, qwen2, qwen3, gpt2, qwen2moe, qwen3moe, olmoe, gemma, gemma2, gemma3, phi3 };
 
 /// A mixture of experts in every layer, stored in tensors of three dimensions, [experts, out, in].
@@ -26,7 +26,7 @@ struct GgufExperts {
 
 struct GgufModel {
   GgufArchitecture architecture = GgufArchitecture::llama;
-  std::string prefix;  ///< prefix of its metadata keys, such as "llama."
+  std::string prefix;  ///< prefix of the architecture's metadata keys, such as "llama."
   std::int64_t layers = 0, hidden = 0, intermediate = 0, context = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t vocab = 0;  ///< rows of the token embedding
@@ -37,7 +37,7 @@ struct GgufModel {
   std::int64_t sliding_window = 0;      ///< 0: none
   double score_cap = 0, logit_cap = 0;  ///< 0: none (gemma2)
   std::optional<GgufExperts> experts;
-  bool tied = false;  ///< the output head is the token embedding
+  bool tied = false;  ///< whether the output head is the token embedding
   bool attention_bias = false, mlp_bias = false;
   bool gemma() const {
     return architecture == GgufArchitecture::gemma || architecture == GgufArchitecture::gemma2 ||
@@ -49,8 +49,8 @@ struct GgufModel {
 };
 
 /// Throws InputError for an unknown architecture (the supported ones are listed), a missing or invalid number, a
-/// setting that changes the computation but is not supported by Hugging Face's class of the architecture, and one part
-/// of a split file.
+/// setting that changes the computation but is not supported by Hugging Face's class of the architecture, and a part of
+/// a split file.
 GgufModel read_gguf_model(const GgufFile& file);
 
 /// The rotary embedding's scaling as config.json's rope_scaling, from `PREFIX.rope.scaling.*` and, for Llama-3, from
@@ -66,7 +66,7 @@ Value hf_generation_config(const GgufModel& model);
 enum class GgufRearrange {
   none,
   transpose,          ///< GPT-2: Hugging Face's Conv1D stores [in, out], GGUF [out, in]
-  undo_interleaving,  ///< llama's q and k: GGUF rotates rows (2i, 2i+1) of a head as a pair, Hugging Face (i, i + D/2)
+  undo_interleaving,  ///< llama's q and k: GGUF rotates rows 2i and 2i + 1 of a head, Hugging Face i and i + D/2
 };
 
 struct HfTensor {

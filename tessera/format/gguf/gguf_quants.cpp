@@ -5,12 +5,12 @@
 #include <cstring>
 
 #include <tessera/base/error.h>
-#include <tessera/format/half.h>
+#include <tessera/base/half.h>
 
 namespace tessera::format {
 namespace {
 
-// Each function decodes one block at p into its elements at y.
+// Each function decodes the block at p and writes its elements to y.
 using Byte = unsigned char;
 
 std::uint16_t u16_at(const Byte* p) {

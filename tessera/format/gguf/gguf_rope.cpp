@@ -51,7 +51,7 @@ Value llama3_scaling(const GgufFile& file, const GgufModel& model, const GgufTen
   dequantise(tensor.type, file.bytes(tensor), factors);
   const float factor = *std::max_element(factors.begin(), factors.end());
   if (std::all_of(factors.begin(), factors.end(), [](float f) { return f == 1; })) return Value();
-  std::vector<std::int64_t> contexts = {8192};  // Llama-3's value first, then the other powers of two
+  std::vector<std::int64_t> contexts = {8192};  // tries Llama-3's value first, then the other powers of two
   for (std::int64_t context = 1 << 22; context >= 16; context /= 2) contexts.push_back(context);
   constexpr double low = 1, high = 4;
   for (const std::int64_t context : contexts) {
@@ -128,7 +128,8 @@ Value read_rope_scaling(const GgufFile& file, const GgufModel& model) {
     throw InputError(
         concat(file.path(), ": has both the tensor 'rope_freqs.weight' and rotary scaling of type '", type, "'"));
   double factor = file.real(prefix + "factor").value_or(1);
-  const auto old_factor = file.real(model.prefix + "rope.scale_linear");  // used before rope.scaling.type existed
+  // older files use this key: rope.scaling.type did not exist yet
+  const auto old_factor = file.real(model.prefix + "rope.scale_linear");
   if (type == "none" && old_factor) factor = *old_factor;
   if (!(factor > 0 && std::isfinite(factor)))
     throw InputError(concat(file.path(), ": metadata '", prefix, "factor' is ", factor, "; it must be positive"));

@@ -55,7 +55,7 @@ class Plan {
 
   std::vector<HfTensor> finish() && {
     std::vector<std::string> problems = std::move(missing_);
-    std::vector<std::string> absent;  // for "did you mean"
+    std::vector<std::string> absent;  // candidates for "did you mean"
     for (const std::string& name : wanted_)
       if (file_.find(name) == nullptr) absent.push_back(name);
     std::sort(absent.begin(), absent.end());
@@ -64,7 +64,7 @@ class Plan {
     std::size_t all = problems.size();
     for (const GgufTensor& tensor : file_.tensors()) {
       if (wanted_.contains(tensor.name) || ++all > most)
-        continue;  // finding the nearest name is expensive, so only for those shown
+        continue;  // finding the nearest name is expensive, so it is done only for the names shown
       const auto near = nearest(tensor.name, absent);
       problems.push_back(concat("unexpected tensor '", tensor.name, "' ", shape_text(tensor.shape),
                                 near ? concat("; did you mean '", *near, "'?") : ""));
@@ -152,7 +152,7 @@ void add_attention(Plan& plan, const GgufModel& m, const std::string& from, cons
     plan.add(from + "attn_v.bias", to + "v_proj.bias", {kv});
   }
   if (m.attention_bias && !qwen2) plan.add(from + "attn_output.bias", to + "o_proj.bias", {m.hidden});
-  const bool olmoe = m.architecture == GgufArchitecture::olmoe;  // normalized over all heads at once
+  const bool olmoe = m.architecture == GgufArchitecture::olmoe;  // normalized over all heads together
   if (olmoe || m.architecture == GgufArchitecture::qwen3 || m.architecture == GgufArchitecture::qwen3moe ||
       m.architecture == GgufArchitecture::gemma3) {
     plan.add_norm(from + "attn_q_norm.weight", to + "q_norm.weight", olmoe ? q : m.head_dim);

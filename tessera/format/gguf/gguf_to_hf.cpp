@@ -8,9 +8,9 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/half.h>
 #include <tessera/base/text.h>
 #include <tessera/format/gguf/gguf_quants.h>
-#include <tessera/format/half.h>
 
 namespace tessera::format {
 namespace {
@@ -91,14 +91,14 @@ void read_gguf_tensor(const GgufFile& file, const HfTensor& tensor, DType dtype,
                       int threads) {
   transformers_name(dtype);  // checks it
   TESSERA_CHECK(out.size() == static_cast<std::size_t>(tensor.elements()) * dtype_size(dtype), "tensor ", tensor.name);
-  const auto whole = file.bytes(*tensor.source);  // parts are consecutive, each of whole rows
+  const auto whole = file.bytes(*tensor.source);  // the parts are consecutive, and each consists of whole rows
   const std::size_t part_bytes = whole.size() / static_cast<std::size_t>(tensor.parts);
   const auto source = whole.subspan(static_cast<std::size_t>(tensor.part) * part_bytes, part_bytes);
   // A vector is one row, but in a rearranged bias each element is a row.
   const bool vector = tensor.source->shape.size() < 2;
   const std::int64_t rows = vector ? (tensor.rearrange == GgufRearrange::undo_interleaving ? tensor.elements() : 1)
                                    : tensor.source->shape[tensor.parts > 1 ? 1 : 0];
-  constexpr std::int64_t least = 1 << 18;  // minimum elements for which a thread pays off
+  constexpr std::int64_t least = 1 << 18;  // minimum number of elements for which another thread pays off
   const std::int64_t useful = std::min(tensor.elements() / least + 1, rows);
   const std::int64_t n = std::clamp<std::int64_t>(threads, 1, useful);
   std::atomic<bool> fits = true;
@@ -139,7 +139,7 @@ void write_gguf_to_hf(const GgufFile& file, const GgufToHf& plan, const std::str
     write("tokenizer_config.json", plan.tokenizer.config_json);
   }
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
-  std::vector<std::byte> buffer;  // the only tensor in memory
+  std::vector<std::byte> buffer;  // holds the only tensor in memory
   std::uint64_t done = 0;
   std::vector<TensorSource> sources;
   for (const HfTensor& tensor : plan.tensors) {

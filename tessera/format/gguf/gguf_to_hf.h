@@ -23,19 +23,19 @@ struct GgufToHfOptions {
   std::function<void(std::uint64_t done, std::uint64_t of)> progress;
 };
 
-/// The result of checking the whole file, before anything is written: once this exists, the conversion can only fail on
-/// I/O or values beyond f16.
+/// The result of checking the whole file before anything is written. After this the conversion can fail only because of
+/// I/O errors or values beyond f16.
 struct GgufToHf {
   GgufModel model;
   std::vector<HfTensor> tensors;
-  GgufTokenizer tokenizer;  ///< empty texts if options.tokenizer is false
+  GgufTokenizer tokenizer;  ///< its texts are empty if options.tokenizer is false
   std::uint64_t parameters = 0;
   std::uint64_t weight_bytes = 0;
 };
 GgufToHf plan_gguf_to_hf(const GgufFile& file, const GgufToHfOptions& options);
 
 /// Writes the files into the existing folder, weights last; one tensor is in memory at a time. Throws Error when
-/// writing fails, InputError when a weight does not fit dtype f16.
+/// writing fails, and InputError when a weight does not fit dtype f16.
 void write_gguf_to_hf(const GgufFile& file, const GgufToHf& plan, const std::string& folder,
                       const GgufToHfOptions& options);
 

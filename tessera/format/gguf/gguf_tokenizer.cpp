@@ -161,7 +161,7 @@ class Reader {
       fail("'tokenizer.ggml.token_type' has ", types_.size(), " entries for ", tokens->size(), " tokens");
     tokens_.assign(tokens->begin(), tokens->end());
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
-      // Converters give such names to ids without a token.
+      // Converters use such names for ids without a token.
       if (types_[id] == kUnused && tokens_[id] == concat("[PAD", id, "]")) continue;
       if (tokens_[id].empty()) fail("token ", id, " is empty");
       if (!ids_.insert(tokens_[id]).second) fail("token ", id, " is \"", tokens_[id], "\", as is an earlier one");
@@ -198,7 +198,8 @@ class Reader {
   }
 
   const std::string* token(const std::optional<std::int64_t>& id) const {
-    return id ? &tokens_[static_cast<std::size_t>(*id)] : nullptr;  // the model's ids are inside the vocabulary
+    return id ? &tokens_[static_cast<std::size_t>(*id)] : nullptr;  // the ids in the model's metadata are inside the
+                                                                    // vocabulary
   }
 
   /// llama.cpp adds bos before texts with Llama-3's splitting unless the file specifies otherwise.
@@ -251,7 +252,7 @@ class Reader {
     return config;
   }
 
-  /// A text; with additional named templates (tokenizer.chat_templates), a list as Hugging Face writes it.
+  /// A text or, if there are additional named templates (tokenizer.chat_templates), a list as Hugging Face writes it.
   Value chat_template() const {
     const auto main = file_.text("tokenizer.chat_template");
     const auto names = file_.strings("tokenizer.chat_templates").value_or(std::vector<std::string_view>());

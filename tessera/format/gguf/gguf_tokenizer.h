@@ -19,8 +19,9 @@ struct GgufTokenizer {
 };
 
 /// Supports byte-level BPE vocabularies (`tokenizer.ggml.model` gpt2) whose word splitting (`tokenizer.ggml.pre`) is
-/// known; each is written as Hugging Face does for that family. Throws InputError for another model (SentencePiece,
-/// ...) or splitting (the known ones are listed), and for inconsistent tokens, types or merges.
+/// known; each is written as Hugging Face writes it for that family. Throws InputError for a different model
+/// (SentencePiece,
+/// ...) or an unknown splitting (the message lists the known ones), and for inconsistent tokens, types or merges.
 GgufTokenizer read_gguf_tokenizer(const GgufFile& file, const GgufModel& model);
 
 /// For display: "byte-level BPE (smollm)", "SentencePiece", ...; empty: the file has no tokenizer.

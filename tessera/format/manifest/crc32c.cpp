@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kPolynomial = 0x82F63B78;  // Castagnoli, bit-reflected
 
-/// Continues a "raw" checksum, i.e. without the complement at start and end.
+/// Continues a "raw" checksum, i.e. one without the complement at start and end.
 std::uint32_t update(std::span<const std::byte> bytes, std::uint32_t raw) {
   constexpr std::size_t most = std::size_t{1} << 30;  // ISA-L counts bytes in an int
   while (!bytes.empty()) {
@@ -30,7 +30,8 @@ std::uint32_t update(std::span<const std::byte> bytes, std::uint32_t raw) {
 }
 
 std::uint32_t update_and_copy(std::byte* to, std::span<const std::byte> from, std::uint32_t raw) {
-  constexpr std::size_t block = 12 * 1024;  // still in the first-level cache when the checksum reads it
+  // small enough to be still in the first-level cache when the checksum reads it
+  constexpr std::size_t block = 12 * 1024;
   while (!from.empty()) {
     const auto part = from.first(std::min(from.size(), block));
     std::memcpy(to, part.data(), part.size());

@@ -14,8 +14,8 @@ namespace tessera::format {
 /// CRC-32C of `bytes`, continuing from the checksum `crc` of the preceding bytes (0: none). For example,
 /// crc32c("123456789") == 0xE3069283.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
-/// The checksum of two consecutive byte ranges, from that of each and the length of the second (like zlib's
-/// crc32_combine), so that a file can be verified however its parts were read. About a microsecond.
+/// The checksum of two consecutive byte ranges, computed from their checksums and the length of the second (like zlib's
+/// crc32_combine), so that a file can be verified no matter how its parts were read. Takes about a microsecond.
 std::uint32_t crc32c_joined(std::uint32_t first, std::uint32_t second, std::uint64_t second_bytes);
 
 /// Default number of bytes per checksum of a Digest: the granularity at which damage is located.
@@ -41,7 +41,7 @@ class DigestBuilder {
   /// Copies `from` to `to` (from.size() bytes, any alignment, no overlap) and appends it to the digest, reading memory
   /// once. The checksum is computed from `from`, so a byte corrupted in `to` will not match it.
   void copy(std::byte* to, std::span<const std::byte> from);
-  Digest finish() &&;  ///< call when all bytes have been added; invalidates the builder
+  Digest finish() &&;  ///< to be called when all bytes have been added; invalidates the builder
 
  private:
   template <class Take>
@@ -50,7 +50,7 @@ class DigestBuilder {
   Digest digest_;
 };
 
-/// The digest of bytes in memory. Throws as DigestBuilder does.
+/// The digest of bytes in memory. Throws like DigestBuilder.
 Digest digest_of(std::span<const std::byte> bytes, std::uint64_t chunk_bytes = kDigestChunk);
 /// Maps the file to read it. Throws InputError when it is missing or unreadable.
 Digest digest_of_file(const std::string& path, std::uint64_t chunk_bytes = kDigestChunk);

@@ -35,7 +35,7 @@ std::uint32_t parse_hex(const Value& value) {
   return number;
 }
 
-// Everything except the manifest's own checksum, which is computed over this value's one-line dump.
+// Everything except the manifest's own checksum, which is computed over the one-line dump of this value.
 Value body_of(const Manifest& manifest) {
   const std::uint64_t chunk_bytes = manifest.files.empty() ? kDigestChunk : manifest.files[0].digest.chunk_bytes;
   std::vector<Value> files;
@@ -122,7 +122,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
     throw InputError(concat(path, ": its own checksum is ", hex(found), ", but it records ", hex(expected),
                             ": the manifest is damaged"));
   }
-  // differences that the checksum of the contents does not cover: blanks, a missing end, unused members
+  // detects differences that the checksum of the contents does not cover: blanks, a missing end, unused members
   if (text != manifest_text(manifest))
     throw InputError(concat(path, ": differs from what was written: the manifest was changed"));
   return manifest;
@@ -138,7 +138,8 @@ Manifest read_manifest(const std::string& folder) {
     throw InputError(
         concat(folder, ": not a complete checkpoint: it has no ", kManifestName, ", which is written last"));
   }
-  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path)))  // opening a pipe would block
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path)))  // a pipe is refused because opening it
+                                                                                 // would block
     throw InputError(concat(path, ": is not a regular file"));
   return parse_manifest(read_file(path, std::uint64_t{256} << 20), path);
 }

@@ -3,7 +3,8 @@
 /// format/manifest/: makes a folder of files one checkpoint: manifest, checksums, index of pieces, verification.
 ///
 /// manifest.json: the list of a folder's files with their sizes and checksums. It is written last, so a folder with a
-/// valid manifest is complete. The manifest has a checksum of itself, so a flipped bit in it is detected too.
+/// valid manifest is complete. The manifest also contains its own checksum, so a flipped bit in the manifest is
+/// detected, too.
 
 #include <cstdint>
 #include <string>
@@ -33,11 +34,11 @@ bool is_plain_file_name(std::string_view name);
 
 /// The text of a manifest. Throws Error unless names are plain and unique and all files use the same chunk size.
 std::string manifest_text(const Manifest& manifest);
-/// Parses the text of a manifest and checks form, names and its own checksum. Refuses any text that differs from
-/// manifest_text()'s output, so that every changed byte is detected. `path` is for messages. Throws InputError.
+/// Parses the text of a manifest and checks its form, its names and its own checksum. Refuses any text that differs
+/// from manifest_text()'s output, so that every changed byte is detected. `path` is for messages. Throws InputError.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 
-/// Writes FOLDER/manifest.json atomically. Throws as manifest_text, and Error when writing fails.
+/// Writes FOLDER/manifest.json atomically. Throws like manifest_text(), and Error when writing fails.
 void write_manifest(const std::string& folder, const Manifest& manifest);
 /// Reads FOLDER/manifest.json. Throws InputError when it is missing or damaged.
 Manifest read_manifest(const std::string& folder);

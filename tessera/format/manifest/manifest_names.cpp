@@ -35,7 +35,7 @@ std::string single_file(const std::string& index) {
   return index.substr(0, index.size() - kIndexSuffix.size()) + std::string(kSuffix);
 }
 
-/// Checks the files that a listed index names, and its neighbours.
+/// Checks the files that a listed index names, and files with related names.
 void check_index(const std::string& folder, const std::string& index, const std::set<std::string>& listed,
                  std::vector<NameProblem>& problems) {
   try {
@@ -63,7 +63,7 @@ std::vector<NameProblem> check_names(const std::string& folder, const Manifest& 
   for (const std::string& name : list_folder(folder)) {
     if (listed.contains(name)) continue;
     if (name == "adapter_config.json" ||
-        name == "adapter_model.safetensors")  // PEFT's files would turn a whole model into adapters
+        name == "adapter_model.safetensors")  // with PEFT's files, readers would take a whole model for adapters
       problems.push_back({name, concat(name, " is not listed in ", kManifestName,
                                        ", but would make readers treat the folder as adapters")});
     if (name.ends_with(kIndexSuffix) && !listed.contains(single_file(name)))

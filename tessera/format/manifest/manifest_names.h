@@ -15,7 +15,7 @@ struct NameProblem {
 };
 
 /// Finds problems with names: shards and pieces named by a listed NAME.safetensors.index.json must be listed; there
-/// must be no file that readers would prefer to a listed one (NAME.safetensors in addition to its index, an index in
+/// must not be a file that readers would prefer to a listed one (NAME.safetensors in addition to its index, an index in
 /// addition to NAME.safetensors, PEFT's files). A listed index that cannot be parsed is a problem. Throws InputError
 /// when the folder cannot be listed.
 std::vector<NameProblem> check_names(const std::string& folder, const Manifest& manifest);

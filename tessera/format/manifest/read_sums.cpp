@@ -18,7 +18,7 @@ std::uint32_t crc_of_text(const Manifest& manifest) {
   return crc32c(std::as_bytes(std::span(text)));
 }
 
-/// The encoding of told(): 32-bit numbers in native byte order (all machines of a job have the same).
+/// The encoding of told(): 32-bit numbers in native byte order, which is the same on all machines of a job.
 class Words {
  public:
   explicit Words(std::string_view text = {}) : text_(text) {}
@@ -29,7 +29,7 @@ class Words {
   }
   std::uint32_t next() {
     std::uint32_t word = 0;
-    TESSERA_CHECK(text_.size() - at_ >= sizeof word, "a process's report of its reading ends at byte ", text_.size());
+    TESSERA_CHECK(text_.size() - at_ >= sizeof word, "a process's reading report ends at byte ", text_.size());
     std::memcpy(&word, text_.data() + at_, sizeof word);
     at_ += sizeof word;
     return word;
@@ -47,7 +47,7 @@ class Words {
 ChunkSums put_together(std::vector<PieceSum> pieces) {
   std::sort(pieces.begin(), pieces.end(), [](const PieceSum& a, const PieceSum& b) {
     return std::tuple(a.begin, b.end, a.crc) <
-           std::tuple(b.begin, a.end, b.crc);  // at the same start the longest comes first
+           std::tuple(b.begin, a.end, b.crc);  // among pieces with the same start, the longest comes first
   });
   ChunkSums result;
   const PieceSum* before = nullptr;
@@ -160,7 +160,8 @@ void ReadSums::hear(std::string_view told) {
     TESSERA_CHECK(state <= ChunkSums::State::damaged && count <= chunks_.size() - index,
                   "a process's report has more chunks than the manifest");
     for (const std::size_t end = index + count; index < end; ++index)
-      chunks_[index].state = std::max(chunks_[index].state, state);  // damaged for one process means damaged for all
+      // a chunk that is damaged for one process is damaged for all
+      chunks_[index].state = std::max(chunks_[index].state, state);
   }
   while (!words.ended()) {
     index = words.next();

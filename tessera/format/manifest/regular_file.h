@@ -9,9 +9,9 @@
 
 namespace tessera::format {
 
-/// A regular file opened for reading, or the reason why it is not one: never a symbolic link, a pipe (opening one would
-/// block until there is a writer) or a device. It is read with pread, so that a file truncated meanwhile is reported
-/// instead of raising a signal. Const members may be called from several threads.
+/// A regular file opened for reading, or the reason why it could not be opened. Symbolic links, pipes (opening one
+/// would block until there is a writer) and devices are refused. It is read with pread, so that a file truncated in the
+/// meantime is reported instead of raising a signal. Const members may be called from several threads.
 class RegularFile {
  public:
   RegularFile(const std::string& folder, const std::string& name);
@@ -23,7 +23,7 @@ class RegularFile {
   std::uint64_t size() const { return size_; }             ///< bytes when it was opened
   void will_read_in_order() const;
 
-  /// Fills `to` with the bytes at offset `at`. Returns "", or the reason of failure: end of file or an error.
+  /// Fills `to` with the bytes at offset `at`. Returns "", or the reason for a failure: end of file or an error.
   std::string read(std::uint64_t at, std::span<std::byte> to) const;
 
  private:

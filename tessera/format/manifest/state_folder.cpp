@@ -11,7 +11,8 @@
 namespace tessera::format {
 namespace {
 
-constexpr std::uint64_t longest_index = std::uint64_t{256} << 20;  // about 100 bytes per piece: millions of pieces
+// about 100 bytes per piece, so this is enough for millions of pieces
+constexpr std::uint64_t longest_index = std::uint64_t{256} << 20;
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
@@ -49,7 +50,7 @@ StateFolder::StateFolder(const std::string& folder, const std::string& stem) {
   }
   for (const StoredTensor& tensor : tensors_)
     if (tensor.dtype ==
-        DType::boolean)  // its bytes would have to be checked: a bool other than 0 and 1 is undefined behaviour
+        DType::boolean)  // the bytes would have to be checked, because a bool other than 0 and 1 is undefined behaviour
       throw InputError(
           concat(folder, ": tensor '", tensor.name, "' of ", stem, " is BOOL; a state must consist of numbers"));
 }

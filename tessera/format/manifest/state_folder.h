@@ -1,8 +1,7 @@
 #pragma once
-/// \file
-/// A saved state (an optimizer's), however it was divided when written: STEM.safetensors with whole tensors, or one
-/// file of pieces per rank, listed in STEM.safetensors.index.json (state_index.h). Locates the data; readers request a
-/// range of a whole tensor and need not know how it was cut.
+/// \file A saved state (of an optimizer), however it was divided when it was written: STEM.safetensors with whole
+/// tensors, or one file of pieces per rank, listed in STEM.safetensors.index.json (state_index.h). This class locates
+/// the data: readers request a range of a whole tensor and need not know how it was cut.
 
 #include <tessera/format/manifest/state_index.h>
 #include <tessera/format/safetensors/safetensors.h>
@@ -39,8 +38,8 @@ class StateFolder {
   const std::vector<StoredTensor>& tensors() const { return tensors_; }  ///< whole tensors, sorted by name
   const StoredTensor* find(const std::string& name) const;               ///< nullptr: not found
   const std::vector<File>& files() const { return files_; }
-  bool in_pieces() const { return in_pieces_; }  ///< stored in pieces, with an index
-  std::uint64_t bytes() const;                   ///< total of all tensors
+  bool in_pieces() const { return in_pieces_; }  ///< whether it is stored in pieces, with an index
+  std::uint64_t bytes() const;                   ///< total size of all tensors
 
   /// Calls `visit` for the runs that contain the elements of a region of the tensor, each element exactly once. Throws
   /// Error for elements outside the tensor. `tensor` must be one of tensors().

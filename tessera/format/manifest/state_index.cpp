@@ -14,7 +14,7 @@ namespace tessera::format {
 namespace {
 
 constexpr const char* kPiecesWord = "tessera-pieces-1";
-__extension__ using Wide = unsigned __int128;  // for sums of sizes that each fit 63 bits
+__extension__ using Wide = unsigned __int128;  // type for sums of sizes that each fit 63 bits
 
 std::string text_of(Wide number) {
   if (number >> 64 == 0) return std::to_string(static_cast<std::uint64_t>(number));
@@ -38,7 +38,7 @@ std::vector<std::int64_t> parse_sizes(const Value& value) {
   return sizes;
 }
 
-/// The start of a message about a tensor: where it is listed and its name.
+/// The start of a message about a tensor: the place where it is listed, and its name.
 std::string place(const Value& where, const std::string& name) {
   return concat(where.where().str(), ": tensor '", name, "'");
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// NAME.safetensors.index.json for tensors stored in pieces: which file contains which elements of which tensor. A
-/// checkpoint's optimizer state uses it, with one file per rank:
+/// NAME.safetensors.index.json for tensors stored in pieces: specifies which file contains which elements of which
+/// tensor. A checkpoint's optimizer state uses it, with one file per rank:
 ///
 ///   {"format": "tessera-pieces-1",
 ///    "metadata": {"total_size": 1234},
@@ -25,7 +25,7 @@ namespace tessera::format {
 
 /// A part of one tensor, stored in one file.
 struct StoredPiece {
-  std::string file;       ///< plain name inside the folder
+  std::string file;       ///< plain name of a file inside the folder
   std::string key;        ///< the tensor's name in that file
   layout::Region region;  ///< region of the whole tensor
   bool operator==(const StoredPiece&) const = default;

@@ -20,7 +20,7 @@ namespace {
 /// Consecutive chunks of a file with the same problem.
 struct Range {
   std::uint64_t begin, end;
-  std::string why;  ///< "": their bytes differ; otherwise why they could not be read
+  std::string why;  ///< "": their bytes differ; otherwise the reason why they could not be read
 };
 
 /// The tensors of a safetensors file that overlap [begin, end), from its current header.
@@ -82,7 +82,7 @@ class Reader {
     for (const Chunk& chunk : chunks_) share_bytes_ += chunk.unread();
   }
 
-  /// Returns the damages in manifest order.
+  /// Returns the damaged ranges in manifest order.
   std::vector<Damage> check() {
     std::vector<Damage> damages;
     std::size_t next = 0;
@@ -117,7 +117,7 @@ class Reader {
     std::string problem = file.problem();
     if (problem.empty() && file.size() != listed.digest.size)
       problem = concat(listed.name, " has ", file.size(), " bytes instead of ", listed.digest.size);
-    if (!problem.empty()) {  // nothing to compare with
+    if (!problem.empty()) {  // there is nothing to compare
       damages.push_back({listed.name, 0, listed.digest.size, {}, std::move(problem)});
       for (const Chunk& chunk : chunks) advance(chunk);
       return;
@@ -141,7 +141,7 @@ class Reader {
     if (progress_ && chunk.unread() > 0) progress_(done_, share_bytes_);
   }
 
-  /// Returns nullopt if the chunk is intact; otherwise why it could not be read, or "" if its bytes differ.
+  /// Returns nullopt if the chunk is intact, the reason why it could not be read, or "" if its bytes differ.
   std::optional<std::string> compare(const RegularFile& file, const Chunk& chunk) {
     if (chunk.known.state == ChunkSums::State::whole) return std::nullopt;
     if (chunk.known.state == ChunkSums::State::damaged) return "";
@@ -157,7 +157,7 @@ class Reader {
     return "";
   }
 
-  /// Continues `crc` over the file's bytes [at, end). Returns why they cannot be read, or "".
+  /// Continues `crc` over the file's bytes [at, end). Returns the reason why they cannot be read, or "".
   std::string take(const RegularFile& file, std::uint64_t at, std::uint64_t end, std::uint32_t& crc) {
     while (at < end) {
       const auto bytes = std::span(buffer_).first(std::min<std::uint64_t>(buffer_.size(), end - at));
@@ -175,7 +175,7 @@ class Reader {
   std::vector<Chunk> chunks_;  // the chunks of this share
   std::uint64_t share_bytes_ = 0, done_ = 0, bytes_read_ = 0;
   std::vector<std::byte> buffer_ =
-      std::vector<std::byte>(256 << 10);  // stays in the cache between pread and the checksum
+      std::vector<std::byte>(256 << 10);  // small enough to stay in the cache between pread and the checksum
 };
 
 /// Names come from untrusted files: line breaks and escape sequences must not imitate our own output.
@@ -214,7 +214,7 @@ Verdict verify_folder(const std::string& folder, const Share& share, const Verif
     return verdict;
   }
   if (read != nullptr && manifest_text(read->manifest()) != manifest_text(verdict.manifest))
-    read = nullptr;  // the folder has been replaced since
+    read = nullptr;  // the folder has been replaced in the meantime
   Reader reader(folder, verdict.manifest, share, progress, read);
   std::vector<Damage> found = reader.check();
   found.insert(found.end(), std::make_move_iterator(verdict.damages.begin()),

@@ -66,7 +66,8 @@ std::optional<std::int64_t> as_count(const Value& value) {
   return value.as_int();
 }
 
-// The size of a tensor in bytes. A zero dimension does not excuse an overflow of the others: strides are products too.
+// The size of a tensor in bytes. A zero dimension does not excuse an overflow of the other dimensions, because strides
+// are products, too.
 std::uint64_t byte_size(const std::string& path, const TensorInfo& tensor) {
   std::int64_t product = static_cast<std::int64_t>(row_of(tensor.dtype).size);
   bool empty = false;

@@ -50,8 +50,8 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
 /// The same from the start of a file of `file_size` bytes; `front` must contain at least the header.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> front, std::uint64_t file_size,
                                            const std::string& path);
-/// Size of the length field plus the header, from a file's first 8 bytes. Throws InputError as parse_safetensors_header
-/// does.
+/// Size of the length field plus the header, from a file's first 8 bytes. Throws InputError like
+/// parse_safetensors_header().
 std::uint64_t safetensors_front_bytes(std::span<const std::byte> front, std::uint64_t file_size,
                                       const std::string& path);
 
@@ -61,11 +61,11 @@ std::uint64_t safetensors_front_bytes(std::span<const std::byte> front, std::uin
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);                          ///< maps the file and checks its header
-  const std::string& path() const { return mapping_.path(); }                 ///< as given to the constructor
+  const std::string& path() const { return mapping_.path(); }                 ///< the path passed to the constructor
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }  ///< in file order
-  /// The header's __metadata__; empty: absent.
+  /// Returns the header's __metadata__; empty if it is absent.
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
-  std::uint64_t data_begin() const { return header_.data_begin; }    ///< file offset of the data section
+  std::uint64_t data_begin() const { return header_.data_begin; }    ///< offset of the data section in the file
   const TensorInfo* find(const std::string& name) const;             ///< nullptr: not found
   std::span<const std::byte> bytes(const TensorInfo& tensor) const;  ///< valid while this object lives; any alignment
 
@@ -83,16 +83,16 @@ struct TensorSpec {
 };
 
 /// The beginning of a file: header length, header, and padding with spaces, so that the tensors' bytes, which follow
-/// without gaps in the given order, begin at a multiple of `alignment` (a power of two, at least 8). With it a writer
-/// knows the position of every byte in advance. Throws Error for duplicate names, the name __metadata__, negative
-/// sizes, more than 2^63 bytes, and a header beyond the format's 100 MB.
+/// without gaps in the given order, begin at a multiple of `alignment` (a power of two, at least 8). So a writer knows
+/// the position of every byte in advance. Throws Error for duplicate names, the name __metadata__, negative sizes, more
+/// than 2^63 bytes, and a header beyond the format's 100 MB.
 std::string safetensors_front(std::span<const TensorSpec> tensors, const std::map<std::string, std::string>& metadata,
                               std::size_t alignment);
 /// Size of a tensor in bytes. Throws Error for a negative dimension and for 2^63 bytes or more.
 std::uint64_t byte_size(const TensorSpec& tensor);
 
-/// A tensor to write: shape and dtype immediately, bytes on demand (called once per tensor, in file order; the span
-/// must stay valid until the next call). Their number must match shape and dtype.
+/// A tensor to write: its shape and dtype are given, its bytes are requested later (once per tensor, in file order; the
+/// span must stay valid until the next call). Their number must match shape and dtype.
 struct TensorSource {
   std::string name;                                   ///< unique in its file
   DType dtype;                                        ///< type of its elements

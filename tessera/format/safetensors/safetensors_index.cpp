@@ -119,7 +119,7 @@ void SafetensorsFolder::open_sharded(const std::string& index_path) {
     throw InputError(concat(index_path, ": ", lost.size(), lost.size() == 1 ? " tensor is" : " tensors are",
                             " not in the shard named by the index, so index and shards do not match: ", some_of(lost)));
 
-  std::unordered_map<std::string_view, std::size_t> holder;  // views into files_, which does not change any more
+  std::unordered_map<std::string_view, std::size_t> holder;  // views into files_, which does not change after this
   for (std::size_t i = 0; i < files_.size(); ++i) {
     for (const TensorInfo& info : files_[i].tensors()) {
       const auto [place, fresh] = holder.emplace(info.name, i);

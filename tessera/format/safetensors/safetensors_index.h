@@ -24,12 +24,12 @@ struct SafetensorsIndex {
     std::string tensor;    ///< the key in weight_map
     std::size_t file = 0;  ///< index in `files`
   };
-  std::vector<std::string> files;           ///< plain names inside the index's folder, each once, sorted
+  std::vector<std::string> files;           ///< plain names of files in the index's folder, unique and sorted
   std::vector<Entry> tensors;               ///< in the index's order; unique names
   std::optional<std::uint64_t> total_size;  ///< bytes of all tensors, as counted by the writer
 };
 
-/// Parses the text of an index; `path` is for messages. File names must be plain (no '/', "..", NUL) and end in
+/// Parses the text of an index; `path` is used in messages. File names must be plain (no '/', "..", NUL) and end in
 /// ".safetensors"; there must be at least one tensor. Throws InputError naming position, tensor and rule.
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& path);
 
@@ -48,12 +48,12 @@ class SafetensorsFolder {
   /// two shards is an error; a tensor not listed in the index is ignored with a warning. Throws InputError.
   explicit SafetensorsFolder(const std::string& path, const std::string& stem = "model");
 
-  const std::vector<SafetensorsFile>& files() const { return files_; }  ///< opened, one or more
+  const std::vector<SafetensorsFile>& files() const { return files_; }  ///< the opened files, one or more
   std::vector<std::string> paths() const;                               ///< paths of files(), in the same order
   const std::vector<Stored>& tensors() const { return tensors_; }       ///< in file order, or the index's order
   const Stored* find(const std::string& name) const;                    ///< nullptr: not found
   std::span<const std::byte> bytes(const Stored& tensor) const;  ///< valid while this object lives; any alignment
-  bool sharded() const { return sharded_; }                      ///< true: listed by an index; false: a single file
+  bool sharded() const { return sharded_; }                      ///< whether an index lists the files; false: one file
   std::uint64_t data_bytes() const;                              ///< total data bytes of tensors()
 
  private:

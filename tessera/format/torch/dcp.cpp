@@ -177,7 +177,7 @@ class DcpReader {
         fail("'", name, "': a box of ", product(box.sizes, name), " elements is listed with only ", box.length,
              " bytes");
       covered += product(box.sizes,
-                         name);  // cannot wrap to `elements`: boxes do not overlap
+                         name);  // cannot wrap around to `elements`, because boxes do not overlap
       tensor.boxes.push_back(std::move(box));
     }
     require_apart(tensor);
@@ -196,7 +196,7 @@ class DcpReader {
     return all;
   }
 
-  /// Throws if boxes overlap. They are sorted by the first offset, so only boxes that begin before another ends can
+  /// Throws if boxes overlap. They are sorted by the first offset, so only boxes that begin before another one ends can
   /// overlap it.
   void require_apart(const DcpTensor& tensor) const {
     if (tensor.shape.empty()) {
@@ -242,7 +242,8 @@ DcpFolder::DcpFolder(const std::string& folder) : folder_(folder) {
   check_places();
 }
 
-/// Checks that every box is inside its file and no two share bytes: the data read never exceeds the data present.
+/// Checks that every box is inside its file and that no two boxes share bytes, so that the data read never exceeds the
+/// data present.
 void DcpFolder::check_places() {
   std::map<std::string, std::vector<std::pair<const DcpBox*, const DcpTensor*>>> by_file;
   for (const DcpTensor& tensor : metadata_.tensors)

@@ -38,9 +38,9 @@ struct DcpMetadata {
   std::vector<std::string> left_aside;  ///< names of values that are not tensors
 };
 
-/// Parses the bytes of a `.metadata`. Checks the classes, shapes (their products must fit int64), that the boxes of a
-/// tensor are inside it, do not overlap and cover it, that each has a location, and that file names are plain. Throws
-/// InputError naming the tensor and the numbers.
+/// Parses the bytes of a `.metadata`. Checks classes and shapes (their products must fit int64), that the boxes of a
+/// tensor are inside it, do not overlap and cover it, that each box has a location, and that file names are plain.
+/// Throws InputError naming the tensor and the numbers.
 DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes, const std::string& path);
 
 /// A folder opened for reading, with mapped files. Immutable: any number of threads may read.
@@ -48,8 +48,8 @@ class DcpFolder {
  public:
   explicit DcpFolder(const std::string& folder);
   const DcpMetadata& metadata() const { return metadata_; }
-  /// The box's elements, row-major. Valid while this object lives. Throws InputError unless the file has the dtype and
-  /// sizes given in the metadata.
+  /// The box's elements, row-major. They are valid while this object lives. Throws InputError unless the file has the
+  /// dtype and sizes given in the metadata.
   std::span<const std::byte> bytes(const DcpTensor& tensor, const DcpBox& box) const;
 
  private:

@@ -128,7 +128,7 @@ class PickleReader {
     if (!is_utf8(text)) fail("a text is not UTF-8");
     return text;
   }
-  /// Two's complement, little-endian, any length.
+  /// Reads a two's complement, little-endian integer of any length.
   std::int64_t long_integer(std::uint64_t count) {
     const auto part = take(count);
     if (count > 8) fail("an integer of ", count, " bytes; at most 8 are supported");
@@ -144,7 +144,8 @@ class PickleReader {
 
   // ---- nodes, stack, memo ----
   std::uint32_t add(PickleNode node) {
-    if (out_.nodes_.size() >= bytes_.size()) fail("more values than bytes");  // each is created by at least one opcode
+    // each node is created by at least one opcode
+    if (out_.nodes_.size() >= bytes_.size()) fail("more values than bytes");
     out_.nodes_.push_back(std::move(node));
     return static_cast<std::uint32_t>(out_.nodes_.size() - 1);
   }
@@ -184,7 +185,7 @@ class PickleReader {
     stack_.push_back(found->second);
   }
 
-  /// The node at the top of the stack, whose kind must be one of these. Adding nodes invalidates the reference.
+  /// The node at the top of the stack, whose kind must be one of those given. Adding nodes invalidates the reference.
   PickleNode& at_top(std::initializer_list<Kind> kinds, const char* what) {
     PickleNode& node = out_.nodes_[top()];
     if (std::find(kinds.begin(), kinds.end(), node.kind) == kinds.end()) fail(what, " a ", pickle_kind_name(node.kind));
@@ -219,7 +220,7 @@ class PickleReader {
       node.items[2] = state;
   }
   void call(std::uint32_t callable, std::uint32_t arguments) {
-    // The callable is an object if the name itself was made by a call: getattr(Outer, "Inner")(...).
+    // The callable is an object if the name is itself the result of a call: getattr(Outer, "Inner")(...).
     const Kind called = out_.nodes_[callable].kind;
     if (called != Kind::global && called != Kind::object)
       fail("the callable is a ", pickle_kind_name(called), ", not a name");

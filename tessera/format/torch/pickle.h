@@ -22,7 +22,7 @@ struct PickleNode {
   PickleKind kind = PickleKind::none;
   std::int64_t integer = 0;  ///< integer; boolean: 0 or 1
   double real = 0;
-  std::string text;  ///< text (UTF-8), bytes; global: "module.name"
+  std::string text;  ///< the text (UTF-8) or bytes; global: "module.name"
   /// tuple, list, set: the items; dict: key, value, key, value, ...; object: the callable (a global), its arguments (a
   /// tuple), its state if it has one, then appended or set items; persistent: the id.
   std::vector<std::uint32_t> items;
@@ -51,8 +51,8 @@ class Pickle {
 };
 
 /// Parses the pickle at the start of `bytes`; `used` (may be nullptr) receives its length. `allowed`: full names of
-/// globals ("torch.FloatStorage"); a name that ends in '.' allows the module, "*" every name, for files with objects of
-/// arbitrary classes, of which the caller then inspects only those it knows. Throws InputError naming `name`, the
+/// globals ("torch.FloatStorage"); a name that ends in '.' allows the module, and "*" every name (for files with
+/// objects of arbitrary classes, where the caller inspects only those it knows). Throws InputError naming `name`, the
 /// offset and the rule: an unsupported opcode or global, an operand beyond the end, a stack without the opcode's
 /// operands, an integer beyond 64 bits, ill-formed UTF-8, more nodes than bytes. Memory is bounded by a small multiple
 /// of the number of bytes.

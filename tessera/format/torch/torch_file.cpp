@@ -113,7 +113,8 @@ bool TorchArchive::is_parameter(const PickleNode& node) const {
          pickle_.is_a(node, "torch._utils._rebuild_parameter_with_state");
 }
 
-/// The arguments of _rebuild_tensor_v2 or a variant, for a plain tensor or one with attributes (_rebuild_from_type_v2).
+/// Returns the arguments of _rebuild_tensor_v2 or a variant, for a plain tensor or a tensor with attributes
+/// (_rebuild_from_type_v2).
 std::optional<std::span<const std::uint32_t>> TorchArchive::tensor_arguments(const PickleNode& node) const {
   const auto makes = [](std::string_view function) {
     return function == "torch._utils._rebuild_tensor_v2" || function == "torch._utils._rebuild_tensor_v3";
@@ -291,7 +292,7 @@ class TorchFileReader {
 }  // namespace
 
 bool TorchTensor::contiguous() const {
-  std::uint64_t expected = 1;  // may wrap if a dimension of size 0 follows
+  std::uint64_t expected = 1;  // may wrap around if a dimension of size 0 follows
   for (std::size_t d = shape.size(); d-- > 0;) {
     if (shape[d] == 0) return true;
     if (shape[d] > 1 && static_cast<std::uint64_t>(strides[d]) != expected) return false;

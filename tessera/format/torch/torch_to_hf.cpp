@@ -21,7 +21,7 @@ constexpr const char* index_file = "pytorch_model.bin.index.json";
 
 std::uint64_t elements_of(const std::vector<std::int64_t>& shape) {
   std::uint64_t all = 1;
-  for (const std::int64_t n : shape) all *= static_cast<std::uint64_t>(n);  // readers have checked that it fits
+  for (const std::int64_t n : shape) all *= static_cast<std::uint64_t>(n);  // readers have checked that the number fits
   return all;
 }
 
@@ -81,12 +81,13 @@ void place(std::span<const std::byte> box_bytes, const DcpBox& box, const std::v
   }
 }
 
-/// A tensor before its group is known.
+/// A tensor whose group has not been determined yet.
 struct Found {
   std::string name, group;
   DType dtype;
   std::vector<std::int64_t> shape;
-  std::tuple<const void*, std::uint64_t, std::uint64_t> memory;  ///< equal: the same bytes; null: unshared
+  /// equal for tensors with the same bytes; null: not shared
+  std::tuple<const void*, std::uint64_t, std::uint64_t> memory;
   std::function<std::span<const std::byte>()> bytes;
 };
 

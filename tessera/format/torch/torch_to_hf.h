@@ -15,19 +15,21 @@
 
 namespace tessera::format {
 
-/// Once this exists, everything in the files except the tensors' bytes has been checked.
+/// The weights read. When this is returned, everything in the files except the tensors' bytes has been checked.
 struct TorchWeights {
-  std::vector<TensorSource> tensors;  ///< keep their files open; dtypes as saved; bytes are checked when requested
-  std::vector<std::pair<std::string, std::string>> tied;  ///< omitted: name, and the tensor sharing its memory
-  std::vector<std::string> left_aside;                    ///< values that are not weights: numbers, texts, other groups
-  std::string group;                                      ///< the selected group of nested dicts, e.g. "model"
+  /// these keep their files open; dtypes are as saved; bytes are checked when requested
+  std::vector<TensorSource> tensors;
+  /// omitted tensors: name, and the tensor whose memory it shares
+  std::vector<std::pair<std::string, std::string>> tied;
+  std::vector<std::string> left_aside;  ///< values that are not weights: numbers, texts, other groups
+  std::string group;                    ///< the selected group of nested dicts, e.g. "model"
   std::uint64_t parameters = 0, bytes = 0;
 };
 
 /// Whether read_torch_weights accepts the path.
 bool is_torch_weights(const std::string& path);
 
-/// `group`: which of the nested dicts to read (its name is removed from the tensors' names); empty: "model", "module",
+/// `group`: the nested dict to read (its name is removed from the tensors' names); empty: "model", "module",
 /// "state_dict" or "model_state_dict" if one of them exists, otherwise the only group. `keep_tied`: write every tensor
 /// that shares memory. Throws InputError for missing or unreadable files, an index that points outside its folder or to
 /// missing tensors, and an ambiguous group.

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// ZIP archives as written by torch.save (PKWARE APPNOTE 6.3.3): entries are stored uncompressed, so that each is a
-/// range of the file; 64-bit sizes.
+/// range of the file; sizes have 64 bits.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Many sums of non-negative floats at a time, without rounding: the order of additions and their division among
+/// Many sums of non-negative floats at a time, without rounding, so the order of additions and their division among
 /// threads and ranks do not matter. (Demmel & Nguyen's binned sums with bins at fixed exponents.)
 ///
 /// A sum consists of 8 doubles, its bins: bin j holds multiples of its grid 2^(99 - 37 j), so adding to it is exact
@@ -28,14 +28,14 @@ inline constexpr double bin_grid_table[bin_count] = {bin_grid(0), bin_grid(1), b
 inline constexpr double bin_rounder_table[bin_count] = {bin_rounder(0), bin_rounder(1), bin_rounder(2), bin_rounder(3),
                                                         bin_rounder(4), bin_rounder(5), bin_rounder(6), bin_rounder(7)};
 
-/// Moves excess from each bin into the next larger one, so that each except the top one is at most half a grid of that
-/// one: 2^16 such sums may then be added bin by bin, in doubles, exactly.
+/// Moves excess from each bin into the next larger one, so that each bin except the top one is at most half a grid of
+/// the next larger bin. 2^16 such sums can then be added exactly, bin by bin, in doubles.
 void carry_bins(double* bins, std::int64_t count);
 /// into += from for `count` sums, both carried before and after; bin j of sum i is at [j * stride + i].
 void merge_bins(double* into, std::int64_t into_stride, const double* from, std::int64_t from_stride,
                 std::int64_t count);
-/// The sums' values, as doubles; `bins` is carried to a unique form first: equal sums give equal bits. A NaN or
-/// infinity among the addends gives a NaN or infinity.
+/// The sums' values, as doubles; `bins` is first carried to a unique form, so that equal sums give equal bits. A NaN or
+/// infinity among the addends results in a NaN or infinity.
 void bin_values(double* bins, std::int64_t count, double* values);
 
 }  // namespace tessera::kernels

@@ -5,8 +5,8 @@
 namespace tessera::kernels {
 
 bool copy_finite(float* __restrict to, const float* __restrict from, std::int64_t n) {
-  // An exponent of all ones: adding one to it carries into the sign bit. A plain loop over bits, which the compiler
-  // vectorizes; it is limited by memory.
+  // An exponent of all ones carries into the sign bit when one is added to it. This is a plain loop over bits, which
+  // the compiler vectorizes and which is memory-bound.
   std::uint32_t carried = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     std::uint32_t bits;

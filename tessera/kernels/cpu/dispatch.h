@@ -1,9 +1,9 @@
 #pragma once
 /// \file
 /// kernels/cpu/: single-threaded loops on raw pointers, without torch. Callers divide the work among threads
-/// (nn/parallel_for.h); an elementwise kernel gives the same bits wherever its range is cut. Each kernel is tested
-/// against a plain reference (tests/kernels/reference.h) for every instruction set; bench/kernels_bench.cpp prints its
-/// share of the memory or arithmetic bound.
+/// (nn/parallel_for.h); an elementwise kernel gives bitwise identical results wherever its range is cut. Each kernel is
+/// tested against a plain reference (tests/kernels/reference.h) for every instruction set; bench/kernels_bench.cpp
+/// prints the share of the memory or arithmetic bound that it reaches.
 ///
 /// This header: the choice of the instruction set. The loops are written once, over the small vector type of
 /// isa/simd_*.h, and compiled once per set (isa/table_*.cpp): baseline, avx2 and avx512 on x86-64, baseline and neon on
@@ -43,8 +43,8 @@ Isa isa();
 const char* isa_name(Isa isa);
 /// The sets that this machine can run, slowest first; always includes `baseline`.
 std::vector<Isa> supported_isas();
-/// Whether there are instructions for bf16 matrix products (AVX512-BF16, AMX; FEAT_BF16 of ARM). Without them nn/gemm.h
-/// widens the operands and multiplies in fp32.
+/// Whether the processor has instructions for bf16 matrix products (AVX512-BF16, AMX; FEAT_BF16 of ARM). Without them,
+/// nn/gemm.h widens the operands and multiplies in fp32.
 bool has_bf16_instructions();
 /// The same for fp16 (AVX512-FP16; FEAT_FP16 of ARM).
 bool has_fp16_instructions();

@@ -1,13 +1,13 @@
 #pragma once
 /// \file
-/// Random numbers that belong to a position: those of a line (for example a token of a row) are a function of its key
-/// and of the column, so parts of a line, drawn anywhere in any order, are parts of the same numbers.
+/// Random numbers determined by position: the numbers of a line (for example, a token of a row) are a function of its
+/// key and the column. Parts of a line can therefore be drawn anywhere, in any order.
 
 #include <cstdint>
 
 namespace tessera::kernels {
 
-// constexpr, because nvcc also compiles these functions for devices (--expt-relaxed-constexpr).
+// The functions are constexpr because nvcc also compiles them for devices (--expt-relaxed-constexpr).
 
 /// A 32-bit finaliser (Wellons 2018, hash prospector, lowbias32).
 constexpr std::uint32_t mixed_bits(std::uint32_t x) {
@@ -17,12 +17,12 @@ constexpr std::uint32_t mixed_bits(std::uint32_t x) {
 }
 
 /// The number of column c of the line with `key`: mix(mix(c ^ low key) + high key), where mix is mixed_bits(). Every
-/// key is a permutation of the 2^32 columns; keys should differ in all bits (mixed_key()).
+/// key defines a permutation of the 2^32 columns; keys should differ in all bits (mixed_key()).
 constexpr std::uint32_t random_number(std::uint64_t key, std::uint32_t column) {
   return mixed_bits(mixed_bits(column ^ static_cast<std::uint32_t>(key)) + static_cast<std::uint32_t>(key >> 32));
 }
 
-/// A key for each pair (splitmix64, Steele, Lea & Flood 2014).
+/// Returns a key for each pair (splitmix64, Steele, Lea & Flood 2014).
 constexpr std::uint64_t mixed_key(std::uint64_t key, std::uint64_t number) {
   key += (number + 1) * 0x9E3779B97F4A7C15u;
   key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9u;

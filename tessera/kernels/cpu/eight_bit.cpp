@@ -8,7 +8,7 @@ namespace {
 
 using Numbers = std::array<float, eight_bit_count>;
 
-/// bitsandbytes' create_dynamic_map(signed), max_exponent_bits 7, total_bits 8.
+/// Corresponds to bitsandbytes' create_dynamic_map(signed) with max_exponent_bits 7 and total_bits 8.
 Numbers make_numbers(bool with_sign) {
   Numbers numbers{};
   std::size_t count = 0;

@@ -1,13 +1,13 @@
 #pragma once
 /// \file
 /// Optimizer averages in eight bits (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization"; the data
-/// types of bitsandbytes): blocks of 64 elements with one scale each, and one of 256 numbers for every element.
+/// types of bitsandbytes): blocks of 64 elements, each with one scale, in which every element is one of 256 numbers.
 ///
 /// The scale is the block's value of largest magnitude, with its sign, so that this value is stored exactly, as 1 times
 /// the scale. (bitsandbytes divides by the absolute value, and its numbers end at -0.993: a negative value of largest
-/// magnitude loses 0.7 % there.) Decoded values are therefore encoded to the same bits again, and may be saved as
-/// float32. Blocks have 64 elements instead of bitsandbytes' 256, since parameters are divided over ranks at multiples
-/// of 64: codes and scales do not depend on the cuts. A block takes 68 bytes instead of 64.
+/// magnitude loses 0.7 % there.) Encoding decoded values therefore gives the same bits again, so they can be saved as
+/// float32. Blocks have 64 elements instead of bitsandbytes' 256, because parameters are divided over ranks at
+/// multiples of 64, so that codes and scales do not depend on the cuts. A block takes 68 bytes instead of 64.
 
 #include <tessera/kernels/cpu/adamw.h>
 #include <tessera/kernels/cpu/lion.h>
@@ -16,7 +16,7 @@
 
 namespace tessera::kernels {
 
-constexpr std::int64_t eight_bit_block = 64;   ///< elements that share a scale
+constexpr std::int64_t eight_bit_block = 64;   ///< number of elements that share a scale
 constexpr std::int64_t eight_bit_count = 256;  ///< codes
 
 /// The two forms of the dynamic data type.
@@ -35,9 +35,9 @@ struct EightBits {
   float* scales;        ///< [ceil(n / 64)]
 };
 
-/// Encodes x [n], which starts at a block boundary: the numbers nearest to x / scale. Halfway between two, within
-/// rounding, it may be either. A block with all values below 2^-100 is stored as zeros; one with a NaN or an infinity
-/// becomes NaN.
+/// Encodes x [n], which starts at a block boundary: the numbers nearest to x / scale. A value halfway between two
+/// numbers, within rounding, may become either. A block with all values below 2^-100 is stored as zeros; a block with a
+/// NaN or an infinity becomes NaN.
 void encode_eight_bits(const float* x, std::int64_t n, EightBitMap map, EightBits to);
 /// The inverse: y[i] = number of code i times its block's scale.
 void decode_eight_bits(EightBits from, std::int64_t n, EightBitMap map, float* y);

@@ -2,20 +2,20 @@
 /// \file
 /// eight_bit.h. Included by loops.h inside the anonymous namespace of a table, after optimizer_loops.h.
 ///
-/// How codes are found without a search. In decade d the numbers are the midpoints of equal parts, 2^d of them (twice
-/// as many without sign), so the part that contains x is the integer part of a linear function of x; numbered from 2^d
-/// on in decade d (2^(d+1) without sign), the parts of all decades are numbered consecutively. The lines of
-/// neighbouring decades meet where the decades do, and each is a fifth as steep as the one below, so the number of x's
-/// part is their minimum. One correction is needed: the midpoint between the last number of a decade and the first of
-/// the next is 0.2 of a part above the decade's end.
+/// Codes are found without a search. In decade d, the numbers are the midpoints of 2^d equal parts (twice as many
+/// without sign), so the part that contains x is the integer part of a linear function of x; numbered from 2^d on in
+/// decade d (2^(d+1) without sign), the parts of all decades are numbered consecutively. The lines of adjacent decades
+/// meet where the decades meet, and each is a fifth as steep as the line below it, so the number of x's part is the
+/// minimum over the lines. One correction is needed: the midpoint between the last number of a decade and the first
+/// number of the next is 0.2 of a part above the decade's end.
 
 constexpr int dynamic_decades = 7;
 
-/// A map in magnitudes and parts.
+/// A map from magnitudes to parts.
 struct DynamicParts {
   float slopes[dynamic_decades], offsets[dynamic_decades];
-  float least, most;      ///< magnitudes below `least` are nearest to 0, those above `most` to 1
-  int first, last, zero;  ///< the part of the smallest number, of 1, and of 0
+  float least, most;      ///< magnitudes below `least` are nearest to 0, magnitudes above `most` to 1
+  int first, last, zero;  ///< the parts of the smallest number, of 1, and of 0
 };
 
 template <bool WithSign>
@@ -34,7 +34,7 @@ constexpr DynamicParts make_dynamic_parts() {
   return parts;
 }
 
-// The compiler's own vectors, which support comparison and selection.
+// The compiler's vector types, which support comparison and selection.
 constexpr int code_lanes = F32::width < 4 ? 4 : F32::width;
 using Floats = float __attribute__((vector_size(code_lanes * 4)));
 using Ints = int __attribute__((vector_size(code_lanes * 4)));
@@ -60,7 +60,7 @@ inline __attribute__((always_inline)) void dynamic_codes(const float* x, float f
     __builtin_memcpy(&line, lines + i, sizeof line);
     Ints bits;
     __builtin_memcpy(&bits, &value, sizeof bits);
-    const Ints sign = bits >> 31;  // -1 for a negative number, else 0
+    const Ints sign = bits >> 31;  // -1 for a negative number, otherwise 0
     bits = WithSign ? bits & 0x7fffffff : bits;
     Floats size;
     __builtin_memcpy(&size, &bits, sizeof size);

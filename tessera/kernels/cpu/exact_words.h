@@ -2,7 +2,7 @@
 /// \file
 /// Arithmetic of an exact sum (optim/exact_sum.h) on its words, for host and devices: plain integers, one thread. A sum
 /// has 68 digits of 32 bits, the first of weight 2^-1074, each in a 64-bit word that may hold more until it is carried;
-/// then the counts of NaN, +infinity and -infinity.
+/// followed by the counts of NaN, +infinity and -infinity.
 
 #include <bit>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tessera::kernels {
 /// Digits and words of a sum.
 inline constexpr int exact_digits = 68, exact_words = exact_digits + 3;
 
-/// Carries the digits: afterwards each is in [0, 2^32), except the last one, which holds the sign.
+/// Carries the digits. Afterwards each is in [0, 2^32), except the last one, which holds the sign.
 constexpr void carry_exact(std::int64_t* words) {
   for (int i = 0; i + 1 < exact_digits; ++i) {
     words[i + 1] += words[i] >> 32;
@@ -21,7 +21,8 @@ constexpr void carry_exact(std::int64_t* words) {
 }
 
 /// The sum, rounded once: to nearest, ties to even; infinite if too large. NaN if a NaN or both infinities were added,
-/// otherwise the infinity that was added, if any. Carries `words` and replaces them by those of the absolute value.
+/// otherwise the infinity that was added, if any. Carries `words` and replaces them with the words of the absolute
+/// value.
 constexpr double exact_value(std::int64_t* words) {
   constexpr std::uint64_t infinity = 0x7ff0000000000000, nan = 0x7ff8000000000000, sign = 0x8000000000000000;
   const bool positive_infinity = words[exact_digits + 1] > 0, negative_infinity = words[exact_digits + 2] > 0;
@@ -38,7 +39,7 @@ constexpr double exact_value(std::int64_t* words) {
   int top = exact_digits;
   while (top > 0 && words[top - 1] == 0) --top;
   if (top == 0) return 0;
-  // The top digit may have more than 32 bits: it is treated as one long digit.
+  // The top digit may have more than 32 bits; it is treated as one long digit.
   int length = 32 * (top - 1);
   for (auto rest = static_cast<std::uint64_t>(words[top - 1]); rest != 0; rest >>= 1) ++length;
   const auto bit = [&](int i) {
@@ -48,7 +49,7 @@ constexpr double exact_value(std::int64_t* words) {
   const int kept = length < 53 ? length : 53, dropped = length - kept;
   std::uint64_t mantissa = 0;
   for (int i = 0; i < kept; ++i) mantissa = mantissa << 1 | bit(length - 1 - i);
-  if (dropped > 0 && bit(dropped - 1) != 0) {  // half or more of a unit: up, but a tie only to even
+  if (dropped > 0 && bit(dropped - 1) != 0) {  // at least half a unit: rounds up, but on a tie only to even
     bool above_half = false;
     for (int i = 0; i + 1 < dropped && !above_half; ++i) above_half = bit(i) != 0;
     if (above_half || mantissa % 2 == 1) ++mantissa;

@@ -29,8 +29,8 @@ void gelu_tanh_loop(const float* x, const float* bias, float* y, std::int64_t ro
   }
 }
 
-// Row by row: a walk down the columns would keep partial sums in registers, but measures half as fast (one page per
-// load).
+// Works row by row: going down the columns would keep partial sums in registers, but was measured to be half as fast
+// (one page per load).
 void gelu_tanh_backward_loop(const float* x, const float* bias, const float* dy, float* dx, float* dbias,
                              std::int64_t rows, std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r, x += columns, dy += columns, dx += columns) {

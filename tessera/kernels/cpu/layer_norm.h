@@ -8,7 +8,7 @@ namespace tessera::kernels {
 
 /// sum = x + delta + delta_bias, y = (sum - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps), var over
 /// `columns`. x, delta, sum, y [rows, columns]; delta_bias, weight, bias [columns]; mean, rstd [rows]. delta and
-/// delta_bias may be null; sum may be null when delta is (nothing to add), or equal to x or delta.
+/// delta_bias may be null; sum may be null if delta is null (there is nothing to add), or equal to x or delta.
 struct LayerNormForward {
   const float *x, *delta, *delta_bias, *weight, *bias;
   double eps;

@@ -49,7 +49,7 @@ void layer_norm_backward_loop(const LayerNormBackward& a, std::int64_t rows, std
     float* dx = a.dx + r * columns;
     const F32 m = F32::of(a.mean[r]), s = F32::of(a.rstd[r]);
     F32 g_total = F32::of(0), gn_total = F32::of(0);
-    for_vectors(columns, [&](std::int64_t i, int lanes) {  // loads put zeros into the lanes past the end: g = 0 there
+    for_vectors(columns, [&](std::int64_t i, int lanes) {  // loads set the lanes past the end to zero, so g = 0 there
       const F32 g = F32::load(dy + i, lanes) * F32::load(a.weight + i, lanes);
       g_total = g_total + g;
       gn_total = fma(g, (F32::load(x + i, lanes) - m) * s, gn_total);

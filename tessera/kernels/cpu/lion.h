@@ -13,12 +13,12 @@ struct LionArgs {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0;
-  double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
+  double gradient_scale = 1;  ///< factor by which every gradient is first multiplied (clipping)
 };
 
 /// Lion (Chen et al. 2023, algorithm 2) on n elements:
 ///   p = p * (1 - lr * wd) - lr * sign(m + (g - m) * (1 - beta1));  m += (g - m) * (1 - beta2)
-/// Element by element: the same bits wherever the range is cut.
+/// Elementwise, so results are bitwise identical wherever the range is cut.
 void lion(float* p, const float* g, float* m, std::int64_t n, const LionArgs& args);
 /// The same with the average in bfloat16.
 void lion_bf16(float* p, const float* g, std::uint16_t* m, std::int64_t n, const LionArgs& args,

@@ -1,7 +1,7 @@
 /// \file
-/// Every loop of kernels/cpu over the vector type defined by the including table_*.cpp, and the table of them. Uses
-/// only built-ins and intrinsics: a std:: template instantiated under -mavx512f would be emitted as a weak symbol that
-/// the linker may use on a machine without AVX-512.
+/// All loops of kernels/cpu, over the vector type defined by the including table_*.cpp, and the table of these loops.
+/// Uses only built-ins and intrinsics: a std:: template instantiated under -mavx512f would be emitted as a weak symbol
+/// that the linker may use on a machine without AVX-512.
 
 #include <tessera/kernels/cpu/attention/attention_loops.h>
 #include <tessera/kernels/cpu/dropout_loops.h>
@@ -10,7 +10,7 @@
 #include <tessera/kernels/cpu/optimizer_loops.h>
 #include <tessera/kernels/cpu/quantize_loops.h>
 #include <tessera/kernels/cpu/square_loops.h>
-// These use the ones above.
+// The following files use those above.
 #include <tessera/kernels/cpu/adafactor_loops.h>
 #include <tessera/kernels/cpu/eight_bit_loops.h>
 #include <tessera/kernels/cpu/lamb_loops.h>

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// Elementwise updates over F32 (adamw.h, sgd.h, lion.h, adagrad.h, rmsprop.h). Included by loops.h inside the
-/// anonymous namespace of a table. Full vectors and the masked tail run the same function, so that all elements are
-/// rounded alike.
+/// anonymous namespace of a table. Full vectors and the masked tail run the same function, so all elements are rounded
+/// in the same way.
 
 #include <tessera/kernels/cpu/state_loops.h>
 
@@ -27,7 +27,7 @@ inline AdamwVectors adamw_vectors(const AdamwArgs& a) {
           rounded(a.gradient_scale)};
 }
 
-/// The same bits as kernels/cuda/adamw.cu: fma() marks where a product and a sum are rounded once.
+/// Bitwise the same as kernels/cuda/adamw.cu: fma() marks where a product and a sum are rounded only once.
 template <bool DecayInGradient>
 inline __attribute__((always_inline)) void adamw_vector(const AdamwVectors& c, F32& p, F32 g, F32& m, F32& v) {
   g = g * c.gradient_scale;

@@ -1,9 +1,10 @@
 #pragma once
 /// \file
 /// quantize.h. Included by loops.h inside the anonymous namespace of a table. Codes are looked up 16 at a time by
-/// Numbers16 (simd_*.h); finding them is a plain loop over the bounds between neighbours, which compilers vectorize.
+/// Numbers16 (simd_*.h); they are found by a plain loop over the bounds between adjacent numbers, which compilers
+/// vectorize.
 
-/// The upper bounds of NF4's codes 0 ... 14, halfway between neighbours.
+/// The upper bounds of NF4's codes 0 ... 14, halfway between adjacent numbers.
 constexpr float nf4_bounds[] = {
     -0.8480964004993439f,  -0.6106329262256622f,   -0.4599952697753906f, -0.33967943489551544f, -0.23460740596055984f,
     -0.13791173323988914f, -0.045525018125772476f, 0.03979014977812767f, 0.1202552504837513f,   0.2035212516784668f,
@@ -51,7 +52,7 @@ void quantize_four_bits_loop(const float* x, std::int64_t n, FourBits type, std:
     alignas(64) std::uint8_t found[four_bit_block];
     __builtin_memset(found, nf4 ? 7 : 0, sizeof found);
     const float factor = 1 / most;
-    if (most > 0 && factor <= __FLT_MAX__)  // otherwise a product cannot distinguish the values from 0
+    if (most > 0 && factor <= __FLT_MAX__)  // below this, products with the values cannot be distinguished from 0
       nf4 ? nf4_codes_of(x + begin, factor, count, found) : fp4_codes_of(x + begin, factor, count, found);
     for (std::int64_t i = 0; i < count; i += 2)
       codes[(begin + i) / 2] = static_cast<std::uint8_t>(found[i] << 4 | found[i + 1]);

@@ -16,20 +16,21 @@ constexpr std::int64_t size_of(Number number) {
 }
 
 /// out[i] = op(...op(op(start[i], x_0[i]), x_1[i])..., x_{R-1}[i]) for n elements, strictly from the left; without
-/// `start` the fold begins with x_0. bf16 and fp16 are folded in fp32 and rounded once (to nearest even; a NaN stays
+/// `start`, the fold begins with x_0. bf16 and fp16 are folded in fp32 and rounded once (to nearest even; a NaN stays
 /// NaN); integers wrap around. A mean divides the sum once, before that rounding; it is not supported for integers. min
 /// and max return NaN if any input is NaN. Every element undergoes the same operations in the same order, so the bits
 /// (except for a NaN's payload) depend neither on where a range is cut nor on the instruction set.
 struct Reduce {
   Number number = Number::fp32;  ///< type of the inputs
   Fold fold = Fold::sum;
-  const void* const* inputs = nullptr;  ///< [input_count] arrays of n numbers, with any alignment
+  const void* const* inputs = nullptr;  ///< [input_count] arrays of n elements, with any alignment
   int input_count = 0;                  ///< 1..64; R
-  void* const* outputs = nullptr;       ///< [output_count]; each receives the whole result; one may be an input or
-                                        ///< `start`
+  void* const* outputs = nullptr;       ///< [output_count] arrays, each of which receives the whole result; one may be
+                                        ///< an input or `start`
   int output_count = 1;                 ///< >= 1
-  const void* start = nullptr;          ///< n numbers of the output's type, or null
-  bool fp32_output = false;             ///< inputs bf16 or fp16: `start` and the outputs are fp32, nothing is rounded
+  const void* start = nullptr;          ///< n elements of the output's type, or null
+  bool fp32_output = false;             ///< with bf16 or fp16 inputs: `start` and the outputs are fp32, and nothing is
+                                        ///< rounded
   std::int64_t divisor = 0;             ///< divisor of a mean; 0: R
   bool stream = false;                  ///< non-temporal stores, for outputs that leave the cache before they are read
 };
@@ -37,7 +38,7 @@ struct Reduce {
 void reduce(const Reduce& what, std::int64_t n);
 
 /// Size in bytes from which non-temporal stores pay off (no line is read before it is overwritten, but the result is
-/// not in the cache either). A caller that cuts a range passes the size of the whole.
+/// not in the cache either). A caller that cuts a range must pass the size of the whole range.
 constexpr std::int64_t stream_bytes = std::int64_t{1} << 20;
 
 /// memcpy with non-temporal stores; ranges do not overlap.

@@ -2,7 +2,8 @@
 /// \file
 /// reduce.h over vectors of 64 bytes (GCC's vector extension; the compiler splits them into what the instruction set
 /// supports). Included by table_*.cpp inside an anonymous namespace, once per instruction set. There is one operation
-/// per element and step, so nothing can be contracted; the rest of a range runs through the same vectors, padded.
+/// per element and step, so nothing can be contracted. The rest of a range is padded and processed with the same
+/// vectors.
 
 template <class T, int Lanes>
 struct VectorOf {
@@ -12,7 +13,7 @@ template <class T>
 using Line = typename VectorOf<T, 64 / sizeof(T)>::type;
 using Words16 = VectorOf<std::uint16_t, 16>::type;
 
-/// Converts between numbers in memory and a line of numbers to compute with.
+/// Converts between elements in memory and a line of values to compute with.
 template <class T>
 struct Plain {
   using Stored = T;
@@ -131,7 +132,9 @@ inline __attribute__((always_inline)) void fold_lines(const Reduce& what, std::i
 /// Folds fewer elements than a line, through padded copies.
 template <class In, class Out, class Op>
 void fold_rest(const Reduce& what, std::int64_t i, std::int64_t n, typename In::Computed divisor) {
-  if (what.input_count < 1) __builtin_unreachable();  // reduce() has checked it; otherwise g++ warns about empty `rows`
+  if (what.input_count < 1)
+    __builtin_unreachable();  // reduce() has already checked this; without it, g++ warns about
+                              // empty `rows`
   using Stored = typename In::Stored;
   alignas(64) Stored rows[max_reduce_inputs][In::lanes];
   alignas(64) typename Out::Stored start[In::lanes] = {}, result[In::lanes];
@@ -161,7 +164,7 @@ void fold_range(const Reduce& what, std::int64_t n) {
   constexpr std::int64_t line_bytes = sizeof(typename Out::Packed);
   const auto divisor = static_cast<typename In::Computed>(what.divisor > 0 ? what.divisor : what.input_count);
   std::int64_t i = 0;
-  unsigned long stream = 0;  // bit o: output o is written past the cache
+  unsigned long stream = 0;  // bit o: output o is written with non-temporal stores
   if (what.stream) {
     // Non-temporal stores need aligned addresses: the first output determines where lines begin.
     const auto misaligned = [&](int o, std::int64_t element) {

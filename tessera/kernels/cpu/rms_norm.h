@@ -7,8 +7,8 @@
 namespace tessera::kernels {
 
 /// sum = x + delta, y = sum * rstd * weight, rstd = 1 / sqrt(average(sum^2) + eps) (Zhang & Sennrich 2019).
-/// x, delta, sum, y [rows, columns]; weight [columns]; rstd [rows]. delta may be null; sum may be null when delta is
-/// (nothing to add), or equal to x or delta.
+/// x, delta, sum, y [rows, columns]; weight [columns]; rstd [rows]. delta may be null; sum may be null if delta is null
+/// (there is nothing to add), or equal to x or delta.
 struct RmsNormForward {
   const float *x, *delta, *weight;
   double eps;

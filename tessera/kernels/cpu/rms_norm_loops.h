@@ -37,7 +37,7 @@ void rms_norm_backward_loop(const RmsNormBackward& a, std::int64_t rows, std::in
     float* dx = a.dx + r * columns;
     const F32 s = F32::of(a.rstd[r]);
     F32 gn_total = F32::of(0);
-    for_vectors(columns, [&](std::int64_t i, int lanes) {  // loads put zeros into the lanes past the end
+    for_vectors(columns, [&](std::int64_t i, int lanes) {  // loads set the lanes past the end to zero
       gn_total = fma(F32::load(dy + i, lanes) * F32::load(a.weight + i, lanes), F32::load(x + i, lanes) * s, gn_total);
     });
     const F32 average_gn = F32::of(sum(gn_total) * share);

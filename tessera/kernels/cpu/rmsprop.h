@@ -13,7 +13,7 @@ struct RmspropArgs {
   double epsilon = 1e-8;
   double momentum = 0;
   double weight_decay = 0;
-  double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
+  double gradient_scale = 1;  ///< factor by which every gradient is first multiplied (clipping)
 };
 
 /// RMSprop as computed by _single_tensor_rmsprop of torch/optim/rmsprop.py, on n elements:
@@ -21,7 +21,7 @@ struct RmspropArgs {
 ///   a += (1 - alpha) * (g - a);  d = sqrt(v - a * a) + eps     a nullptr: d = sqrt(v) + eps
 ///   b = momentum * b + g / d;    p -= lr * b                   b nullptr: p -= lr * g / d
 /// v: square averages, a: averages of gradients (centered), b: the momentum buffer.
-/// Element by element: the same bits wherever the range is cut.
+/// Elementwise, so results are bitwise identical wherever the range is cut.
 void rmsprop(float* p, const float* g, float* v, float* a, float* b, std::int64_t n, const RmspropArgs& args);
 
 }  // namespace tessera::kernels

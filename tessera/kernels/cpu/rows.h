@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Small operations on rows: column sums, adding a row to each.
+/// Small operations on rows: sums columns, and adds a row to every row.
 
 #include <cstdint>
 

@@ -14,12 +14,13 @@ struct SgdArgs {
   double momentum = 0;
   bool nesterov = false;
   double weight_decay = 0;
-  double gradient_scale = 1;  ///< every gradient is multiplied by this first (clipping)
+  double gradient_scale = 1;  ///< factor by which every gradient is first multiplied (clipping)
 };
 
 /// SGD as computed by _single_tensor_sgd of torch/optim/sgd.py, on n elements:
 ///   g += wd * p;  b = momentum * b + g;  g = nesterov ? g + momentum * b : b;  p -= lr * g
-/// Without momentum b is not used and may be null. Element by element: the same bits wherever the range is cut.
+/// Without momentum, b is not used and may be null. Elementwise, so results are bitwise identical wherever the range is
+/// cut.
 void sgd(float* p, const float* g, float* b, std::int64_t n, const SgdArgs& args);
 /// The same with the average in bfloat16 (momentum > 0). p is updated with the average before it is rounded.
 void sgd_bf16(float* p, const float* g, std::uint16_t* b, std::int64_t n, const SgdArgs& args,

@@ -5,7 +5,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// Uses several partial sums: the compiler may not reorder a single one, so it could not vectorize it.
+/// Uses several partial sums because the compiler may not reorder, and thus not vectorize, a single one.
 float dot(const float* a, const float* b, std::int64_t n) {
   constexpr std::int64_t lanes = 16;
   float parts[lanes] = {};

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// Permutes rows of tokens into the order of their experts, and back (mixture of experts). Slot n k + j is the j-th
-/// expert of token n; row_of[slot] is its row, or -1 for none. Plain loops, limited by memory.
+/// expert of token n; row_of[slot] is the slot's row, or -1 for none. The loops are plain because they are
+/// memory-bound.
 
 #include <cstdint>
 

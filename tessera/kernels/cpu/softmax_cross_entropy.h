@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Cross-entropy of rows of logits, with its gradient written over them.
+/// Cross-entropy of rows of logits, which are overwritten by the gradient.
 
 #include <cstdint>
 

@@ -19,7 +19,7 @@ void block_squares_loop(const float* x, std::int64_t n, double* sums) {
   if (i < n) *sums = sum_of_block(x + i, static_cast<int>(n - i));
 }
 
-/// Adds 64 squares to the bins of their columns and of one row; the first `width` are used, the rest are zeros.
+/// Adds 64 squares to the bins of their columns and of one row; the first `width` are used, and the rest are zeros.
 inline __attribute__((always_inline)) void bin_chunk(const float* squares, int width, double* column_bins,
                                                      std::int64_t stride, F64x8 (&row)[bin_count], int& first_bin) {
   F32 greatest = F32::of(0);

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// How the updates of optimizer_loops.h read and write an optimizer's states: float32, or bfloat16 with rounding to
-/// nearest or stochastic rounding (bf16_rounding.h). Included by loops.h inside the anonymous namespace of a table.
+/// Defines how the updates of optimizer_loops.h read and write an optimizer's states: as float32, or as bfloat16 with
+/// rounding to nearest or stochastic rounding (bf16_rounding.h). Included by loops.h inside the anonymous namespace of
+/// a table.
 
 #include <tessera/kernels/cpu/for_vectors.h>
 
@@ -37,7 +38,7 @@ struct NearestBf16States {
   }
 };
 
-/// Adds up to one unit of bfloat16, minus one unit of float, and truncates: `random` has 16 bits.
+/// Adds at most one unit of bfloat16 minus one unit of float, and truncates; `random` has 16 bits.
 inline F32 round_by(F32 x, U32 random) { return keep_nan(of_bits((bits_of(x) + random) & U32::of(0xffff0000u)), x); }
 
 struct RandomBf16States : NearestBf16States {
@@ -59,8 +60,8 @@ struct RandomBf16States : NearestBf16States {
   }
 };
 
-/// Calls update(states, offset, count) with the states for `rounding`, for parts of the range of n elements; the upper
-/// half of the index is constant within each.
+/// Calls update(states, offset, count), with the states for `rounding`, for parts of the range of n elements. The upper
+/// half of the index is constant within each part.
 template <class Update>
 void with_bf16_states(std::uint16_t* a, std::uint16_t* b, std::int64_t n, const Bf16Rounding& rounding,
                       const Update& update) {

@@ -8,11 +8,11 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr int per_thread = 4;  // neighbours, in one access per array if memory is aligned
+constexpr int per_thread = 4;  // adjacent elements, in one access per array if memory is aligned
 constexpr std::int64_t portion = per_thread * threads;
 constexpr std::int64_t most_thread_blocks = 132 * 8;  // enough to fill an H100/H200; the loop covers the rest
 
-// Computed in double and rounded once, as in the CPU kernel.
+// The values are computed in double and rounded once, as in the CPU kernel.
 struct Scalars {
   float decay, gradient_decay, one_minus_beta1, beta2, one_minus_beta2, step_size, sqrt_correction2, epsilon,
       gradient_scale;
@@ -79,7 +79,7 @@ template <class States>
 struct Ranges {
   static constexpr int most = (4096 - 16) / (sizeof(Range<States>) + 8);  // passed as the launch's argument
   Range<States> range[most];
-  std::int64_t first[most + 1];  // portions before each range
+  std::int64_t first[most + 1];  // number of portions before each range
   int count;
 };
 static_assert(sizeof(Ranges<Fp32States>) + 8 <= 4096 && sizeof(Ranges<Bf16States>) + 8 <= 4096);
@@ -95,7 +95,7 @@ __device__ inline void update(const Scalars& c, float scale, float& p, float g, 
 }
 
 // Elements i .. i + 3: about 12 flops per element against 16 bytes read and 12 written (with bf16 states 12 and 8), so
-// memory is the bound, and all loads precede the first store.
+// the kernel is memory-bound, and all loads precede the first store.
 template <class States>
 __device__ void update(const Range<States>& r, std::int64_t i, float scale) {
   const ConstReals p_of{r.p, Real::float32}, g_of{r.g, Real::float32}, m_of{r.states.m, States::type},

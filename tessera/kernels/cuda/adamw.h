@@ -11,7 +11,7 @@
 
 namespace tessera::kernels::cuda {
 
-/// One parameter, or a piece of one: n elements each of parameter, gradient and averages, on the device.
+/// A parameter or a piece of one: n elements each of parameter, gradient and averages, on the device.
 struct AdamwRange {
   float* p;
   const float* g;
@@ -30,11 +30,12 @@ struct AdamwBf16Range {
 };
 
 /// Applies kernels::adamw (kernels/cpu/adamw.h: the formula and its source) to every range, on `stream` (a
-/// cudaStream_t); returns before it is done. `scalars`, on the device: also multiplies gradients by its factor, and
-/// changes nothing if its `skip` is set; null: neither. Throws std::runtime_error with CUDA's message when a launch
-/// fails.
+/// cudaStream_t); returns before the work is done. With `scalars` (on the device), also multiplies gradients by its
+/// factor, and changes nothing if its `skip` is set; null: does neither. Throws std::runtime_error with CUDA's message
+/// when a launch fails.
 void adamw(std::span<const AdamwRange> ranges, const StepScalars* scalars, void* stream);
-/// Like kernels::adamw_bf16; otherwise as above. Both give the bits of a CPU with fused multiply-add (AVX2, NEON).
+/// Like kernels::adamw_bf16; otherwise as above. Results of both are bitwise the same as on a CPU with fused
+/// multiply-add (AVX2, NEON).
 void adamw_bf16(std::span<const AdamwBf16Range> ranges, const StepScalars* scalars, void* stream);
 
 }  // namespace tessera::kernels::cuda

@@ -16,7 +16,8 @@ struct StateRounding {
   std::uint32_t stochastic;              ///< 1 or 0
 };
 
-/// Calls part(rounding, offset, count) for parts of the n elements; the index's upper half is constant within each.
+/// Calls part(rounding, offset, count) for parts of the n elements. The index's upper half is constant within each
+/// part.
 template <class Part>
 void for_each_rounding(const Bf16Rounding& whole, std::int64_t n, const Part& part) {
   if (!whole.stochastic) return part(StateRounding{}, 0, n);
@@ -32,7 +33,7 @@ void for_each_rounding(const Bf16Rounding& whole, std::int64_t n, const Part& pa
   }
 }
 
-/// The 32 random bits of element i: a first or only state uses the upper half, a second one the lower.
+/// The 32 random bits of element i: a first or only state uses the upper half, a second state the lower half.
 __device__ inline unsigned random_bits(const StateRounding& r, std::int64_t i) {
   unsigned x = (r.first + static_cast<unsigned>(i)) ^ r.key;
   x = (x ^ x >> 16) * 0x7feb352dU;

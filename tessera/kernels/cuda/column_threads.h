@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Shared by the kernels whose threads own columns; only .cu files include it. A thread has one or four neighbouring
+/// Shared by the kernels whose threads own columns; only .cu files include it. A thread processes one or four adjacent
 /// columns, so per-column values are read once, and the rows y, y + groups, ... of its block row y.
 
 #include <tessera/kernels/cuda/device_code.h>

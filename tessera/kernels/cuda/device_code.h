@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Shared by the .cu files, which alone include it: elements of either type as floats, and launches.
+/// Shared by the .cu files, and included only by them: elements of either type as floats, and launches.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -14,14 +14,14 @@ namespace tessera::kernels::cuda {
 
 /// bfloat16 is the upper half of a float.
 __device__ inline float widened(unsigned short bits) { return __uint_as_float(static_cast<unsigned>(bits) << 16); }
-/// To nearest, ties to even; NaN stays NaN.
+/// Rounds to nearest, ties to even; NaN stays NaN.
 __device__ inline unsigned short narrowed(float x) {
   const unsigned bits = __float_as_uint(x);
   if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<unsigned short>(bits >> 16 | 0x40U);
   return static_cast<unsigned short>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
 }
 
-/// Element i, for a type known at compile time; bfloat16 is an unsigned short.
+/// Reads element i, for a type known at compile time; bfloat16 is an unsigned short.
 __device__ inline float element(const float* x, std::int64_t i) { return x[i]; }
 __device__ inline float element(const unsigned short* x, std::int64_t i) { return widened(x[i]); }
 __device__ inline void put(float* y, std::int64_t i, float value) { y[i] = value; }
@@ -40,19 +40,19 @@ __device__ inline void store(Reals y, std::int64_t i, float value) {
   }
 }
 
-/// 1 / (1 + exp(-z)). `fast`: to about seven digits if |z| is small, and fewer if the result is close to 0.
+/// 1 / (1 + exp(-z)). `fast`: accurate to about seven digits if |z| is small, and to fewer if the result is close to 0.
 template <bool fast>
 __device__ inline float logistic(float z) {
   if constexpr (fast) return __fdividef(1, 1 + __expf(-z));
   return 1 / (1 + expf(-z));
 }
 
-/// Writes four numbers in one access. A plain assignment through a pointer may become four accesses, each of which
+/// Writes four elements in one access. A plain assignment through a pointer may become four accesses, each of which
 /// would write every sector that the warp writes.
 __device__ inline void put_four(float* y, float4 four) { __stwb(reinterpret_cast<float4*>(y), four); }
 __device__ inline void put_four(unsigned short* y, uint2 four) { __stwb(reinterpret_cast<uint2*>(y), four); }
 
-/// Neighbouring numbers of one thread: one, or four in one access.
+/// Adjacent elements of one thread: one, or four in one access.
 template <int width>
 __device__ inline void load(ConstReals x, std::int64_t i, float (&to)[width]) {
   static_assert(width == 1 || width == 4);
@@ -80,10 +80,10 @@ __device__ inline void store(Reals y, std::int64_t i, const float (&from)[width]
                         narrowed(from[2]) | static_cast<unsigned>(narrowed(from[3])) << 16));
   }
 }
-/// The value of a number after it has been stored as `type`.
+/// The value of a number after it is stored as `type`.
 __device__ inline float rounded(float x, Real type) { return type == Real::float32 ? x : widened(narrowed(x)); }
 
-/// Whether the numbers can be read and written four at a time, at every index that is a multiple of 4.
+/// Whether elements can be read and written four at a time, at every index that is a multiple of 4.
 template <class... Numbers>
 bool in_fours(std::int64_t columns, const Numbers&... all) {
   const auto aligned = [](const void* data, Real type) {

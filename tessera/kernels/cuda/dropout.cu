@@ -7,10 +7,10 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int warp = 32, warps = 8;
-constexpr int at_once = 4;                             // elements per thread whose loads are in flight together
+constexpr int at_once = 4;                             // elements per thread that are loaded at the same time
 constexpr std::int64_t most_thread_blocks = 132 * 16;  // enough to fill an H100/H200; the loop covers the rest
 
-// A warp per line: the key's divisions are expensive for one element, and lines have hundreds.
+// One warp per line: the key's divisions are expensive for a single element, and lines have hundreds of elements.
 template <class EachColumn>
 __device__ void for_lines(const RandomLines& l, EachColumn each_column) {
   const std::int64_t heads = l.heads > 0 ? l.heads : 1, lines = l.rows * heads * l.tokens;

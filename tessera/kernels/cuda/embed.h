@@ -16,8 +16,8 @@ struct EmbeddedSum {
   Reals y = {};                       ///< [rows, columns], contiguous, written
   std::int64_t vocabulary = 0, period = 1;
 };
-/// An id outside [0, vocabulary) traps on the device, as at::embedding does there. Returns before the work is done, on
-/// `stream` (a cudaStream_t); throws std::runtime_error with CUDA's message when the launch fails.
+/// An id outside [0, vocabulary) traps on the device, as in at::embedding. Returns before the work is done, on `stream`
+/// (a cudaStream_t); throws std::runtime_error with CUDA's message when the launch fails.
 void embedded_sum(const EmbeddedSum& a, std::int64_t rows, std::int64_t columns, void* stream);
 
 }  // namespace tessera::kernels::cuda

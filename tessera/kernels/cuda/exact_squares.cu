@@ -7,17 +7,18 @@ namespace {
 
 constexpr unsigned warp = 32, threads = 256, warps = threads / warp;
 constexpr int square_block = 64;                      // elements; kernels::square_block
-constexpr int most_ranges = 128;                      // per launch; they are passed as its argument (4 KB at most)
+constexpr int most_ranges = 128;                      // ranges per launch; they are passed as its argument (4 KB at
+                                                      // most)
 constexpr std::int64_t blocks_at_once = 256;          // blocks of 64 elements per thread block and iteration
 constexpr std::int64_t most_thread_blocks = 132 * 8;  // enough to fill an H100/H200; the loop covers the rest
 
 struct Ranges {
   SquareRange range[most_ranges];
-  std::int64_t first[most_ranges + 1];  // portions of `blocks_at_once` blocks before each range
+  std::int64_t first[most_ranges + 1];  // number of portions of `blocks_at_once` blocks before each range
   int count;
 };
 
-// ExactSum::add for one non-negative number.
+// Like ExactSum::add, for one non-negative number.
 __device__ void add_exactly(unsigned long long* words, double x) {
   const auto bits = static_cast<unsigned long long>(__double_as_longlong(x));
   const auto exponent = static_cast<unsigned>(bits >> 52 & 0x7ff);
@@ -38,7 +39,7 @@ __device__ void add_exactly(unsigned long long* words, double x) {
   if (high != 0) atomicAdd(word + 2, high);
 }
 
-// A warp per block of 64 elements: lane j adds the squares of elements j and j + 32, then halves are added.
+// One warp per block of 64 elements: lane j adds the squares of elements j and j + 32, then halves are added.
 template <class Element>
 __device__ double block_sum(const Element* x, std::int64_t begin, std::int64_t numel) {
   const std::int64_t i = begin + threadIdx.x % warp;

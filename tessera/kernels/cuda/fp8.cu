@@ -5,13 +5,13 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr unsigned threads = 256, warps = threads / warp_size;
-constexpr unsigned side = 128;  // rows and columns of a tile: a warp reads a row, and writes 128 bytes of either result
+constexpr unsigned side = 128;  // rows and columns of a tile; a warp reads a row and writes 128 bytes of either result
 
-// The bits of non-negative numbers are ordered like the numbers, with NaN above all.
+// The bits of non-negative numbers have the same order as the numbers, with NaN above all others.
 __device__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffU; }
 __device__ unsigned larger(unsigned a, unsigned b) { return a > b ? a : b; }
 
-/// The largest x of a block; every thread of the block must call it.
+/// Returns the largest x of a block; every thread of the block must call it.
 __device__ unsigned block_largest(unsigned x, unsigned* of_warp) {
   for (unsigned half = warp_size / 2; half > 0; half /= 2) x = larger(x, __shfl_xor_sync(0xffffffffU, x, half));
   __syncthreads();  // all threads have finished reading an earlier call's values
@@ -44,7 +44,7 @@ __global__ void largest_of_parts(ConstReals x, const float* chosen, float* parts
   if (threadIdx.x == 0) parts[blockIdx.x] = __uint_as_float(largest);
 }
 
-/// The factor of all elements. Every thread of the block must call it.
+/// Returns the factor of all elements. Every thread of the block must call it.
 __device__ float factor_of(const Fp8Cast& a, std::int64_t parts, unsigned* of_warp) {
   float largest = a.chosen != nullptr ? *a.chosen : 0;
   if (!(largest > 0)) {  // uniform over the whole grid
@@ -73,7 +73,7 @@ __device__ unsigned eight_bits(float x) {
   return sign | (size - ((127 - bias) << 23) + (1U << (cut - 1)) - 1 + (size >> cut & 1)) >> cut;
 }
 
-/// Two numbers in eight bits each, the first one in the lower half.
+/// Two numbers of eight bits each, the first one in the lower half.
 template <Fp8 type>
 __device__ unsigned two_in_eight_bits(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -89,7 +89,7 @@ __device__ unsigned two_in_eight_bits(float low, float high) {
 #endif
 }
 
-/// Writes the first `count` bytes of a word to y, all four in one access with `fours`.
+/// Writes the first `count` bytes of a word to y; with `fours`, all four in one access.
 template <bool fours>
 __device__ void put_bytes(std::uint8_t* y, unsigned word, std::int64_t count) {
   if constexpr (fours) {
@@ -101,7 +101,7 @@ __device__ void put_bytes(std::uint8_t* y, unsigned word, std::int64_t count) {
   }
 }
 
-/// Loads four neighbours of a row, with zeros beyond its end.
+/// Loads four adjacent elements of a row, with zeros beyond its end.
 template <bool fours>
 __device__ void load_some(ConstReals x, std::int64_t i, std::int64_t count, float (&to)[4]) {
   if constexpr (fours) {
@@ -114,8 +114,8 @@ __device__ void load_some(ConstReals x, std::int64_t i, std::int64_t count, floa
   }
 }
 
-/// A block per tile of side x side. A thread rounds squares of 4 x 4; their transposes pass through shared memory,
-/// whose words are shifted by one place per four columns, so that neither writes nor reads have bank conflicts.
+/// One block per tile of side x side. A thread rounds squares of 4 x 4; their transposes pass through shared memory,
+/// where words are shifted by one place per four columns, so that neither writes nor reads have bank conflicts.
 template <Fp8 type, bool fours>
 __global__ void cast_tiles(Fp8Cast a, std::int64_t rows, std::int64_t columns, std::int64_t parts,
                            std::int64_t tiles_of_row) {

@@ -5,8 +5,8 @@
 /// scale is computed on the device, so the host does not wait.
 ///
 /// Functions return before the work is done, on `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's
-/// message when a launch fails. Results depend only on the arguments, since the order does not matter for maxima. Four
-/// numbers are read and written at a time if sizes and pointers allow it.
+/// message when a launch fails. Results depend only on the arguments, because the order does not matter for maxima.
+/// Four elements are read and written at a time if sizes and pointers allow it.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -20,13 +20,13 @@ constexpr float fp8_most(Fp8 type) { return type == Fp8::e4m3 ? 448 : 57344; }
 
 /// Number of values that fp8_largest() writes for n elements: at least one.
 constexpr std::int64_t fp8_parts(std::int64_t n) {
-  constexpr std::int64_t each = 256 * 16, most = 132 * 4;  // blocks that fill an H100/H200
+  constexpr std::int64_t each = 256 * 16, most = 132 * 4;  // number of blocks that fill an H100/H200
   const std::int64_t parts = (n + each - 1) / each;
   return parts < 1 ? 1 : parts > most ? most : parts;
 }
 
 /// The largest absolute values of fp8_parts(n) parts of x [n]; NaN if a part contains one. If `chosen` is not null and
-/// > 0 they are not needed, and nothing is read or written.
+/// is > 0, they are not needed, and nothing is read or written.
 void fp8_largest(ConstReals x, const float* chosen, float* parts, std::int64_t n, void* stream);
 
 /// x [rows, columns] times a factor, `most` / the largest value, rounded to the type, ties to even; results beyond the
@@ -35,9 +35,9 @@ void fp8_largest(ConstReals x, const float* chosen, float* parts, std::int64_t n
 struct Fp8Cast {
   ConstReals x = {};
   Fp8 type = Fp8::e4m3;
-  float most = 448;                ///< fp8_most(), reduced by any margin
-  const float* chosen = nullptr;   ///< the largest value, if > 0; may be null
-  const float* parts = nullptr;    ///< otherwise the maximum of fp8_largest()'s values is used
+  float most = 448;                ///< fp8_most(), reduced by the margin, if any
+  const float* chosen = nullptr;   ///< the largest value to use, if > 0; may be null
+  const float* parts = nullptr;    ///< the values of fp8_largest(), whose maximum is used otherwise
   std::uint8_t* values = nullptr;  ///< [rows, columns]; null: not requested
   std::uint8_t* turned = nullptr;  ///< [columns, rows], the transpose; null: not requested
   float* scale = nullptr;          ///< one number, 1 / factor

@@ -30,7 +30,7 @@ __global__ void gelu_rows(ConstReals x, ConstReals bias, Reals y, std::int64_t r
   }
 }
 
-// The rows of a thread form a group of the bias's gradient.
+// The rows of a thread form a group for the bias's gradient.
 template <int width, bool fast>
 __global__ void gelu_rows_backward(GeluBackward a, std::int64_t rows, std::int64_t columns) {
   const std::int64_t column = own_column(width);

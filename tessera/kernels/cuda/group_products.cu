@@ -1,5 +1,5 @@
-// A block computes a tile of the result: 128 lines and columns, 8 x 8 per thread, so that a number read from shared
-// memory serves eight products. Meanwhile the next parts of both matrices are being loaded.
+// A block computes a tile of the result: 128 lines and columns, 8 x 8 per thread, so that a value read from shared
+// memory is used in eight products. The next parts of both matrices are loaded at the same time.
 // registers: 128
 #include <tessera/kernels/cuda/device_code.h>
 #include <tessera/kernels/cuda/group_products.h>
@@ -11,14 +11,14 @@ constexpr int tile = 128, depth = 8, side = 16, threads = side * side, each = ti
               read = tile * depth / threads;
 constexpr int padded = tile + 4;  // stride in shared memory: a warp's writes have fewer bank conflicts
 
-/// A block's operand: lines [first, lines) of a matrix, each of `length` numbers over which sums run.
+/// A block's operand: lines [first, lines) of a matrix, each with `length` elements, over which the sums run.
 struct Part {
   const float* data;
-  int stride;  ///< between lines if their numbers are neighbours; else between the numbers of a line
+  int stride;  ///< distance between lines if their elements are adjacent; otherwise between the elements of a line
   int first, lines, length;
 };
 
-/// Reads the calling thread's share of a part, eight numbers of each line at a time; zeros outside.
+/// Reads the calling thread's share of a part, eight elements of each line at a time; zeros outside.
 template <bool neighbours>
 class Reader {
  public:
@@ -50,10 +50,10 @@ class Reader {
     return static_cast<int>(neighbours ? threadIdx.x % side_by_side : threadIdx.x / side_by_side);
   }
   const float* next_;
-  int stride_, lines_, numbers_;  // the last two: remaining counts from the thread's own position
+  int stride_, lines_, numbers_;  // the last two are the remaining counts from the thread's own position
 };
 
-/// A thread's lines are four neighbours in each half of the tile.
+/// A thread's lines are four adjacent lines in each half of the tile.
 __device__ int own(int index, int k) { return (k / 4) * (tile / 2) + index * 4 + k % 4; }
 __device__ void take(const float (&shared)[padded], int index, float (&to)[each]) {
   for (int k = 0; k < each; k += 4) {
@@ -97,8 +97,8 @@ __device__ void multiply(const Part& a, const Part& b, float* y) {
   }
 }
 
-/// Grid: (tiles of rows, tiles of columns). Every group has whole tiles; blocks after the last group's tiles have no
-/// work.
+/// Grid: (tiles of rows, tiles of columns). Every group has whole tiles; blocks after the last group's tiles have
+/// nothing to do.
 template <bool transposed>
 __global__ void __launch_bounds__(threads, 2) rows_of_groups(GroupRows a, int inner, int columns, int groups) {
   int tiles = static_cast<int>(blockIdx.x), group = 0, begin = 0, end = 0;

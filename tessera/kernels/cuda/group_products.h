@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// Products in fp32 of groups of rows, each group with its own matrix: the experts' work if only the device knows how
-/// many rows an expert has (LibTorch's grouped product supports only bf16). Sums are computed in fp32 in a fixed order,
-/// whatever the sizes of groups, so results are the same in every run and for every division into groups. `ends` int32
-/// [G]: the end of each group's rows. All pointers are on the device; the functions return before the work is done, on
-/// `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's message when the launch fails.
+/// Products in fp32 of groups of rows, each group with its own matrix. Used for experts if only the device knows how
+/// many rows each expert has (LibTorch's grouped product supports only bf16). Sums are computed in fp32 in a fixed
+/// order, regardless of the sizes of groups, so results are the same in every run and for every division into groups.
+/// `ends` int32 [G]: the end of each group's rows. All pointers are on the device; the functions return before the work
+/// is done, on `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's message when the launch fails.
 
 #include <cstdint>
 

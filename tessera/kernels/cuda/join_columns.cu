@@ -5,7 +5,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// The rows of a thread form a group of the sums.
+// The rows of a thread form a group for the sums.
 template <int width>
 __global__ void join_rows(ColumnJoin a, std::int64_t rows, std::int64_t columns) {
   const std::int64_t column = own_column(width), all = a.parts * columns;

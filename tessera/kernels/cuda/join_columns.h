@@ -4,7 +4,7 @@
 /// the gradient of one linear map's output, and of its bias.
 ///
 /// Functions return before the work is done, on `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's
-/// message when a launch fails. Four numbers are read at a time if `columns` and all pointers allow it.
+/// message when a launch fails. Four elements are read at a time if `columns` and all pointers allow it.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -19,9 +19,9 @@ struct ColumnJoin {
   int parts = most;
   Reals joined = {};         ///< [rows, parts columns], contiguous, written
   Reals sums = {};           ///< [parts columns], written; may be null
-  float* partial = nullptr;  ///< joined_partial_sums() of scratch; null if sums is null
+  float* partial = nullptr;  ///< scratch of joined_partial_sums() floats; null if sums is null
 };
-/// `columns`: of one part.
+/// `columns`: columns of one part.
 void join_columns(const ColumnJoin& a, std::int64_t rows, std::int64_t columns, void* stream);
 
 /// Length of ColumnJoin::partial, in floats; a function of the shape.

@@ -5,7 +5,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// Computes `width` numbers of the sum at `place` = row * columns + column, and stores them if requested.
+// Computes `width` elements of the sum at `place` = row * columns + column, and stores them if requested.
 template <int width>
 __device__ void make_sum(const NormForward& a, std::int64_t place, std::int64_t column, float (&v)[width]) {
   load(a.x, place, v);
@@ -35,7 +35,7 @@ __device__ void write_normed(const NormForward& a, std::int64_t place, std::int6
   store(a.y, place, y);
 }
 
-// A thread keeps its first `held` chunks of the row in registers; the rest of very long rows is read again.
+// A thread keeps its first `held` chunks of the row in registers; for very long rows, the rest is read again.
 template <bool centred, int width, int held>
 __global__ void __launch_bounds__(1024) norm_rows(NormForward a, std::int64_t rows, std::int64_t columns) {
   __shared__ WarpSums<1> shared;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(1024) norm_rows(NormForward a, std::int64_t ro
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < rows;
        first += static_cast<std::int64_t>(gridDim.x) * blockDim.y) {
     const std::int64_t row = first + threadIdx.y, begin = row * columns;
-    const std::int64_t end = row < rows ? columns : 0;  // no columns if the row does not exist
+    const std::int64_t end = row < rows ? columns : 0;  // zero columns if the row does not exist
     float v[held][width];
     float total[1] = {0}, squares[1] = {0};
 #pragma unroll

@@ -1,11 +1,11 @@
 #pragma once
 /// \file
 /// Residual addition fused with layer or root-mean-square normalisation, forward and backward: kernels::layer_norm and
-/// kernels::rms_norm (kernels/cpu) on a device, with numbers of either type; sums are fp32.
+/// kernels::rms_norm (kernels/cpu) on a device, with elements of either type; sums are fp32.
 ///
 /// All arrays are [rows, columns], contiguous, unless marked [columns] or [rows] below; columns < 2^30. Functions
 /// return before the work is done, on `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's message when
-/// a launch fails. Four numbers are read at a time if `columns` and all pointers allow it. Results depend only on the
+/// a launch fails. Four elements are read at a time if `columns` and all pointers allow it. Results depend only on the
 /// arguments.
 
 #include <tessera/kernels/cuda/reals.h>
@@ -22,7 +22,7 @@ struct NormForward {
   ConstReals x = {}, delta = {}, delta_bias = {};  ///< delta and delta_bias [columns] may be null
   ConstReals weight = {}, bias = {};               ///< [columns]; bias may be null
   double eps = 0;
-  Reals sum = {};         ///< may be null if delta is null, or be x or delta if it has their type
+  Reals sum = {};         ///< may be null if delta is null; may be x or delta if it has the same type
   Reals y = {};           ///< must not be any of the others
   float* mean = nullptr;  ///< [rows]
   float* rstd = nullptr;  ///< [rows]
@@ -40,8 +40,8 @@ struct NormBackward {
   const float* rstd = nullptr;
   Reals dx = {}, ddelta = {};                        ///< either may be null
   Reals dweight = {}, dbias = {}, ddelta_bias = {};  ///< [columns], written; each may be null
-  float* partial = nullptr;                          ///< norm_partial_sums() of scratch; null if all three sums are
-                                                     ///< null
+  float* partial = nullptr;                          ///< scratch of norm_partial_sums() floats; null if all three sums
+                                                     ///< are null
 };
 void norm_backward(const NormBackward& a, std::int64_t rows, std::int64_t columns, void* stream);
 

@@ -32,7 +32,7 @@ struct OwnSums {
   }
 };
 
-// dy and the normalised row n, `width` numbers at `place`, and their contributions to the averages.
+// `width` elements of dy and of the normalised row n at `place`, and their contributions to the averages.
 template <int width>
 __device__ void look(const NormBackward& a, std::int64_t place, int column, float mean, float rstd, float (&dy)[width],
                      float (&n)[width], float (&totals)[2]) {
@@ -64,7 +64,8 @@ __device__ void write_gradient(const NormBackward& a, std::int64_t place, int co
 }
 
 // Rows g, g + groups, ... form group g. A thread keeps its first `held` chunks, and their sums over the group's rows,
-// in registers; for very long rows it reads the rest again, and keeps those sums in memory that only it writes.
+// in registers; for very long rows, it reads the rest again and keeps the rest's sums in memory that only this thread
+// writes.
 template <bool centred, int width, int held>
 __global__ void __launch_bounds__(1024, 1) norm_rows_backward(NormBackward a, std::int64_t rows, int columns) {
   __shared__ WarpSums<2> shared;
@@ -124,7 +125,7 @@ constexpr std::int64_t most_rows_at_once = 4;
 
 template <bool centred, int width>
 void launch_backward(const NormBackward& a, std::int64_t rows, std::int64_t columns, void* stream) {
-  constexpr int held = width == 4 && centred ? 1 : 2;  // as many as fit into 64 registers
+  constexpr int held = width == 4 && centred ? 1 : 2;  // as many chunks as fit into 64 registers
   const dim3 block = row_block(columns / width, held);
   const auto blocks = static_cast<unsigned>((row_groups(rows, columns) + block.y - 1) / block.y);
   launch("norm_backward", norm_rows_backward<centred, width, held>, dim3(blocks), block, 0, stream, a, rows,

@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned columns_at_once = 32, most_parts = 16;
 
-// A block handles 32 columns and one sum; its warps, at most 16, process the groups in turn.
+// A block processes 32 columns of one sum; its warps (at most 16) process the groups in turn.
 __global__ void partial_sums(const float* __restrict__ partial, ColumnSums to, std::int64_t groups, int sums,
                              std::int64_t columns) {
   const unsigned parts = blockDim.y;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The second step of sums over rows: each group of rows has its own sums, which are added in a fixed order.
+/// The second step of sums over rows: adds the sums of all groups of rows in a fixed order.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -8,7 +8,7 @@
 
 namespace tessera::kernels::cuda {
 
-/// The column sums, at most three of [columns] each, of one pass.
+/// The column sums of one pass: at most three, [columns] each.
 struct ColumnSums {
   static constexpr int most = 3;
   Reals sum[most];  ///< written; null: skipped
@@ -20,7 +20,7 @@ void add_partial_sums(const float* partial, const ColumnSums& to, std::int64_t g
                       void* stream);
 
 /// Number of groups that the rows of a pass are divided into: enough to fill an H100/H200 with four columns per thread,
-/// and each group with at least 16 rows unless there are fewer.
+/// but with at least 16 rows per group if there are that many.
 constexpr std::int64_t row_groups(std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t multiprocessors = 132, threads = 1024;
   const std::int64_t of_columns = multiprocessors * threads * 4 / columns, of_rows = (rows + 15) / 16;

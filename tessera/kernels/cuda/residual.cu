@@ -20,7 +20,7 @@ __global__ void residual_rows(Residual a, std::int64_t rows, std::int64_t column
   }
 }
 
-// The rows of a thread form a group of the bias's gradient.
+// The rows of a thread form a group for the bias's gradient.
 template <int width>
 __global__ void residual_rows_backward(ResidualBackward a, std::int64_t rows, std::int64_t columns) {
   const std::int64_t column = own_column(width);

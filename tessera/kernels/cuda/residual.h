@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// The end of a residual branch, x + (delta + bias), forward and backward, with numbers of either type.
+/// The end of a residual branch, x + (delta + bias), forward and backward, with elements of either type.
 ///
 /// x, delta, y, dy, dx, ddelta [rows, columns], contiguous; bias [columns] or null. Functions return before the work is
 /// done, on `stream` (a cudaStream_t), and throw std::runtime_error with CUDA's message when a launch fails. Four
-/// numbers are read at a time if `columns` and all pointers allow it.
+/// elements are read at a time if `columns` and all pointers allow it.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -12,7 +12,7 @@
 
 namespace tessera::kernels::cuda {
 
-/// y = x + (delta + bias), in fp32; y may be x or delta if it has their type.
+/// y = x + (delta + bias), in fp32; y may be x or delta if it has the same type.
 struct Residual {
   ConstReals x = {}, delta = {}, bias = {};
   Reals y = {};
@@ -24,7 +24,7 @@ struct ResidualBackward {
   ConstReals dy = {};
   Reals ddelta = {};         ///< may be null
   Reals dbias = {};          ///< [columns], written; may be null
-  float* partial = nullptr;  ///< residual_partial_sums() of scratch; null if dbias is null
+  float* partial = nullptr;  ///< scratch of residual_partial_sums() floats; null if dbias is null
 };
 void add_residual_backward(const ResidualBackward& a, std::int64_t rows, std::int64_t columns, void* stream);
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Rotary position embedding: kernels::rotary (kernels/cpu/rotary.h: the formula and its source) on a device, with
-/// numbers of either type.
+/// Rotary position embedding: kernels::rotary (see kernels/cpu/rotary.h for the formula and its source) on a device,
+/// with elements of either type.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -19,8 +19,8 @@ struct Rotary {
   std::int64_t x_stride = 0, period = 0;
   float direction = 1;
 };
-/// `size` must be even. Returns before it is done, on `stream` (a cudaStream_t). Throws std::runtime_error with CUDA's
-/// message when the launch fails.
+/// `size` must be even. Returns before the work is done, on `stream` (a cudaStream_t). Throws std::runtime_error with
+/// CUDA's message when the launch fails.
 void rotary(const Rotary& a, std::int64_t tokens, std::int64_t heads, std::int64_t size, void* stream);
 
 }  // namespace tessera::kernels::cuda

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Shared by the kernels over rows; only .cu files include it. A block is (threads of a row, rows at once); a row has
-/// whole warps, and a block has at most 32 of them.
+/// Shared by the kernels over rows; only .cu files include it. The dimensions of a block are (threads of a row, rows at
+/// once); a row has whole warps, and a block at most 32 warps.
 
 #include <tessera/kernels/cuda/device_code.h>
 
@@ -13,7 +13,7 @@ struct WarpSums {
   float of_warp[count][32];
 };
 
-/// Adds each x[i] over the threads of a row; all of them get the sum. Every thread of the block must call it.
+/// Adds each x[i] over the threads of a row; all of these threads get the sum. Every thread of the block must call it.
 template <int count>
 __device__ inline void add_over_rows(float (&x)[count], WarpSums<count>& shared) {
   for (unsigned half = warp_size / 2; half > 0; half /= 2) {
@@ -32,7 +32,7 @@ __device__ inline void add_over_rows(float (&x)[count], WarpSums<count>& shared)
   }
 }
 
-/// The block for rows of `chunks` pieces, with `each` pieces per thread.
+/// The block dimensions for rows of `chunks` pieces, with `each` pieces per thread.
 inline dim3 row_block(std::int64_t chunks, int each) {
   const unsigned threads = whole_warps((chunks + each - 1) / each, 1024);
   return {threads, threads < 128 ? 128 / threads : 1};

@@ -1,6 +1,7 @@
 #pragma once
 /// \file
-/// Multiplies numbers by a factor that only the device knows and that is usually 1: then nothing is read or written.
+/// Multiplies elements by a factor that only the device knows. The factor is usually 1, and then nothing is read or
+/// written.
 
 #include <tessera/kernels/cuda/reals.h>
 

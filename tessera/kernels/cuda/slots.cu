@@ -7,8 +7,8 @@ namespace {
 constexpr std::int64_t part = slots_of_part;
 constexpr int threads = static_cast<int>(part), warps = threads / static_cast<int>(warp_size);
 
-/// For each slot the number of earlier slots in its part with the same expert; for each expert its number of slots per
-/// part: sizes [experts, parts], initially zero, since most experts have no slots in most parts.
+/// Counts, for each slot, the earlier slots in its part with the same expert and, for each expert, its slots per part:
+/// sizes [experts, parts], initially zero, because most experts do not have slots in most parts.
 __global__ void rank_in_part(const std::int64_t* ids, std::int64_t* before, std::int32_t* sizes, std::int64_t slots,
                              std::int64_t experts) {
   __shared__ std::int32_t chosen[threads];
@@ -28,8 +28,8 @@ __global__ void rank_in_part(const std::int64_t* ids, std::int64_t* before, std:
   if (lower == 0) sizes[id * gridDim.x + blockIdx.x] = all;
 }
 
-/// A block per line of numbers: replaces each by the sum of those before it in its line. `totals`: the sums of whole
-/// lines.
+/// One block per line of numbers: replaces each number by the sum of the preceding numbers in its line. `totals`: the
+/// sums of whole lines.
 __global__ void add_up(const std::int32_t* from, std::int32_t* to, std::int32_t* totals, std::int64_t columns) {
   __shared__ std::int32_t sums[warps];
   const int lane = static_cast<int>(threadIdx.x % warp_size), warp = static_cast<int>(threadIdx.x / warp_size);
@@ -72,7 +72,7 @@ __global__ void place(SlotOrder a, const std::int32_t* sizes, const std::int32_t
     return;
   }
   const std::int64_t within = sizes[id * parts + i / part] + a.inverse[i];
-  if (a.rows_each > 0 && within >= a.rows_each) __trap();  // never write outside of `order`
+  if (a.rows_each > 0 && within >= a.rows_each) __trap();  // avoids writes outside of `order`
   const std::int64_t row = (a.rows_each > 0 ? id * a.rows_each : starts[id]) + within;
   a.order[row] = i;
   a.inverse[i] = row;

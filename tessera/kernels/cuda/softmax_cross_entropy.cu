@@ -8,9 +8,9 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int warp = 32, threads = 512, warps = threads / warp;
-constexpr int at_once = 8;  // elements per thread whose loads are in flight together
+constexpr int at_once = 8;  // elements per thread that are loaded at the same time
 
-/// Partial results over some of a row's elements.
+/// Partial results for some of a row's elements.
 struct Part {
   float largest = -HUGE_VALF;
   float total = 0;  // sum of exp(x - largest)

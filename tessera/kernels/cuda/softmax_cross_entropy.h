@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Cross-entropy of rows of logits, with its gradient written over them: kernels/cpu/softmax_cross_entropy.h and
-/// nn/label_smoothing.h (the formulas) in one pass.
+/// Cross-entropy of rows of logits, which are overwritten by the gradient, in one pass. For the formulas see
+/// kernels/cpu/softmax_cross_entropy.h and nn/label_smoothing.h.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -22,8 +22,8 @@ struct CrossEntropyArgs {
 ///   x_j      := scale (softmax(x)_j - [j == t] + smoothing ([j == t] - 1 / columns))
 /// in float32, the logarithm and the differences in double, each result rounded once to its type. A target outside [0,
 /// columns) that is not `ignored` is not looked up: the row's loss and gradient become NaN. The order of additions is
-/// fixed. Runs on `stream` (a cudaStream_t); returns before it is done. Throws std::runtime_error with CUDA's message
-/// when the launch fails.
+/// fixed. Runs on `stream` (a cudaStream_t); returns before the work is done. Throws std::runtime_error with CUDA's
+/// message when the launch fails.
 void softmax_cross_entropy(Reals logits, const std::int64_t* targets, double* losses, std::int64_t rows,
                            std::int64_t columns, CrossEntropyArgs args, void* stream);
 

@@ -8,7 +8,7 @@ namespace {
 constexpr unsigned threads = 96;
 static_assert(threads >= exact_words);
 
-// 71 words once per step: loaded by all threads, then added by one.
+// There are only 71 words per step, so all threads load them and one thread adds them.
 __device__ std::int64_t* gathered(const std::int64_t* words) {
   __shared__ std::int64_t own[exact_words];
   if (threadIdx.x < exact_words) own[threadIdx.x] = words[threadIdx.x];

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// The gated activation of the Llama family, forward and backward: kernels::swiglu (kernels/cpu/swiglu.h: the formulas)
-/// on a device, with numbers of either type.
+/// The gated activation of the Llama family, forward and backward: kernels::swiglu (see kernels/cpu/swiglu.h for the
+/// formulas) on a device, with elements of either type.
 ///
-/// All arrays have n numbers, contiguous. Functions return before the work is done, on `stream` (a cudaStream_t), and
-/// throw std::runtime_error with CUDA's message when a launch fails. Four numbers are read at a time if n and all
-/// pointers allow it. If the gate is bfloat16, exp and the division are the device's fast versions, whose error is far
-/// below a rounding to bfloat16.
+/// All arrays have n contiguous elements. Functions return before the work is done, on `stream` (a cudaStream_t), and
+/// throw std::runtime_error with CUDA's message when a launch fails. Four elements are read at a time if n and all
+/// pointers allow it. If the gate is bfloat16, exp and the division use the device's fast versions, whose error is far
+/// below the rounding error of bfloat16.
 
 #include <tessera/kernels/cuda/reals.h>
 
@@ -14,10 +14,10 @@
 
 namespace tessera::kernels::cuda {
 
-/// y = silu(gate) * up; y may be either if it has its type.
+/// y = silu(gate) * up; y may be gate or up if it has the same type.
 void swiglu(ConstReals gate, ConstReals up, Reals y, std::int64_t n, void* stream);
 
-/// dgate = dy * up * silu'(gate), dup = dy * silu(gate); each may be an input of its type.
+/// dgate = dy * up * silu'(gate), dup = dy * silu(gate); each may be an input of the same type.
 struct SwigluBackward {
   ConstReals gate = {}, up = {}, dy = {};
   Reals dgate = {}, dup = {};

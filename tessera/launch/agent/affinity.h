@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Assigns cores to ranks (--bind_cores): the host's cores are handed out in order, so a rank gets neighbouring cores.
+/// Assigns cores to ranks (--bind_cores). The host's cores are handed out in order, so each rank gets adjacent cores.
 /// When there are more ranks than cores, ranks share cores round robin.
 
 #include <sched.h>

@@ -1,8 +1,7 @@
 #pragma once
 /// \file
-/// Reports ranks that have not reached tessera::init() while others wait for them there: which ones, and what their
-/// processes do. A program that never calls init() is not reported: nothing is printed before the first rank has
-/// arrived.
+/// Reports the ranks that have not reached tessera::init() while others wait for them there, and the state of their
+/// processes. A program that never calls init() is not reported: nothing is printed before the first rank has arrived.
 
 #include <tessera/launch/watch/proc_status.h>
 
@@ -28,10 +27,11 @@ class Arrivals {
     bool waits = false;  ///< in the rendezvous
   };
 
-  /// Missing ranks are listed `first` seconds after the first one was seen to wait, and then every `next` seconds.
+  /// Missing ranks are listed `first` seconds after the first rank was seen waiting, and every `next` seconds after
+  /// that.
   explicit Arrivals(double first = 5, double next = 10, ReadStatus read_status = read_proc_status);
 
-  /// Returns the message that is due, if any: "waited 5 s for ranks 1, 3 of this host; here: ranks 0, 2. Rank 1 (pid
+  /// Returns the message to print now, if any: "waited 5 s for ranks 1, 3 of this host; here: ranks 0, 2. Rank 1 (pid
   /// 7): S (sleeping). ...". `ranks`: the running ranks of this host.
   std::optional<std::string> look(const std::vector<Rank>& ranks, Time now);
 

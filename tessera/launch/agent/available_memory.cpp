@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <tuple>
 
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 #include <tessera/launch/agent/oom.h>
 
@@ -34,9 +34,7 @@ std::int64_t available_bytes(const std::string& root) {
   std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
   if (const std::int64_t kibibytes = number_of(root + "/proc/meminfo", "MemAvailable:"); kibibytes > 0)
     bytes = kibibytes * 1024;
-  std::ifstream own(root + "/proc/self/cgroup");
-  const std::string counter =
-      oom_counter_file(std::string(std::istreambuf_iterator<char>(own), {}), root + "/sys/fs/cgroup");
+  const std::string counter = oom_counter_file(read_file_or_empty(root + "/proc/self/cgroup"), root + "/sys/fs/cgroup");
   const std::string folder = counter.substr(0, counter.find_last_of('/') + 1);
   // "max" (v2) is not a number, and v1 expresses "no limit" with a huge one. Inactive file pages can be reclaimed.
   for (const auto& [most, now, idle] :

@@ -69,7 +69,7 @@ Board Board::create(int slots, int first_rank, int world_size, const std::string
         concat("the board of ", slots, " ranks (", bytes, " bytes) cannot be mapped: ", std::strerror(errno)));
   }
   board.bytes_ = bytes;
-  board.header_ = static_cast<BoardHeader*>(memory);  // a new memfd is all zero, which is the initial value of every
+  board.header_ = static_cast<BoardHeader*>(memory);  // a new memfd contains only zeros, the initial value of every
                                                       // field
   BoardHeader& header = *board.header_;
   std::memcpy(header.magic, board_magic, sizeof header.magic);
@@ -134,11 +134,10 @@ RankSlot& Board::slot(int i) const {
 }
 
 void clear(RankSlot& slot) {
-  // An unused ring is all zero already; not touching it leaves its pages unallocated.
+  // An unused ring already contains only zeros; not touching it leaves its pages unallocated.
   const bool used = slot.next_entry.exchange(0) != 0;
   std::memset(static_cast<void*>(&slot), 0, used ? sizeof slot : offsetof(RankSlot, ring));
-  slot.ring[0].id = ~std::uint64_t{0};  // otherwise it would look like an intact entry 0 while that one is being
-                                        // written
+  slot.ring[0].id = ~std::uint64_t{0};  // otherwise it would look like an intact entry 0 while entry 0 is being written
 }
 
 std::string rank_name(int rank, pid_t pid, std::string_view place) {

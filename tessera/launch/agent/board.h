@@ -4,13 +4,13 @@
 /// its own slot (heartbeat, progress, current activity, last 4,096 collectives); the agent and `tessera top` read the
 /// slots, even after the rank has died. Torch-free.
 ///
-/// It is a memfd: it has no entry in the file system and vanishes with its last holder. The agent passes it as
+/// It is a memfd: it has no file system entry and disappears when its last holder closes it. The agent passes it as
 /// TESSERA_BOARD_FD. A rank that another launcher started creates its own with a single slot, so that `tessera top`
 /// finds it too (by looking for descriptors of this user named "memfd:tessera-board").
 ///
-/// Every field that several processes touch is atomic; times are CLOCK_MONOTONIC nanoseconds, 0 = never. A reader
-/// trusts nothing: texts may be cut or torn and counts absurd, because a rank may have died while writing or corrupted
-/// its slot as it crashed.
+/// Every field that several processes touch is atomic; times are CLOCK_MONOTONIC nanoseconds, 0 = never. Readers must
+/// not trust the contents: texts can be truncated or torn, and counts can be absurd, because a rank may have died while
+/// writing or corrupted its slot in a crash.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/watch/record.h>
@@ -35,9 +35,9 @@ enum class RankState : std::uint32_t {
   evaluating,
   saving,
   leaving,  ///< inside tessera::shutdown()
-  left,     ///< finished with tessera; the process is not watched any further
+  left,     ///< finished with tessera; the process is not watched from here on
   failed,   ///< the reason is in `error`
-  working,  ///< in a phase that may take minutes without a collective; its name is in `phase` (comm/long_phase.h)
+  working,  ///< in a phase that can take minutes without a collective; its name is in `phase` (comm/long_phase.h)
 };
 constexpr RankState last_rank_state = RankState::working;
 const char* state_name(RankState state);
@@ -54,11 +54,11 @@ struct GroupTotals {
   Sums sums[op_count];
 };
 
-/// The slot of one rank. The rank writes, others read.
+/// The slot of one rank. Only the rank writes it; others read it.
 struct alignas(64) RankSlot {
   std::atomic<std::int32_t> rank, pid;
   std::atomic<RankState> state;
-  std::atomic<std::uint32_t> generation;  ///< generation that wrote this slot
+  std::atomic<std::uint32_t> generation;  ///< generation of the rank that wrote this slot
 
   std::atomic<std::int64_t> heartbeat_ns;  ///< written every 100 ms by a dedicated thread
   std::atomic<std::uint64_t> progress;     ///< counts finished collectives, micro-batches and steps
@@ -72,24 +72,23 @@ struct alignas(64) RankSlot {
   std::atomic<std::int64_t> memory_bytes;  ///< resident set
   std::atomic<std::int64_t> cpu_ns;        ///< user + system time of the process
   std::atomic<std::int64_t> comm_ns;       ///< total time that callers were blocked in collectives
-  /// The collective in which this rank is blocked, as its watcher saw it: 1 + the id of the ring's entry when every
-  /// thread that starts collectives is blocked in one; 0 while it computes. `blocked_since_ns`: since when.
+  /// The collective in which this rank is blocked, as seen by its watcher: 1 + the id of its ring entry if every thread
+  /// that starts collectives is blocked in one; 0 while the rank computes. `blocked_since_ns`: when that began.
   std::atomic<std::uint64_t> blocked_in;
   std::atomic<std::int64_t> blocked_since_ns;
 
-  std::atomic<std::int64_t> verdict_ns;  ///< when `error` was written
-  std::atomic<std::int32_t> exit_code;   ///< exit code it is about to return, written before verdict_ns; 0: unknown
-  char error[1024];                      ///< why the rank fails, in its own words; NUL-terminated
+  std::atomic<std::int64_t> verdict_ns;  ///< time at which `error` was written
+  std::atomic<std::int32_t> exit_code;   ///< exit code the rank will return, written before verdict_ns; 0: unknown
+  char error[1024];                      ///< the rank's own error text; NUL-terminated
   char phase[32];                        ///< "forward", "save checkpoint-200"; shown to users
-  char place[64];  ///< position in the mesh: "dp_shard 1, tp 0"; empty: data-parallel only, or not known
+  char place[64];  ///< position in the mesh: "dp_shard 1, tp 0"; empty: data-parallel only, or unknown
 
   /// The groups of this rank in the order of their first use; all groups beyond the table share the last row.
   static constexpr std::size_t totals_size = 16;
   GroupTotals totals[totals_size];
 
   static constexpr std::size_t ring_size = 4096;
-  std::atomic<std::uint64_t> next_entry;  ///< id of the entry to be written next; entry i is stored in ring[i %
-                                          ///< ring_size]
+  std::atomic<std::uint64_t> next_entry;  ///< id of the next entry; entry i is stored in ring[i % ring_size]
   Entry ring[ring_size];  ///< an entry is intact when its id is the expected one both before and after copying
 };
 
@@ -100,7 +99,7 @@ struct alignas(64) BoardHeader {
   std::uint64_t slot_bytes;               ///< sizeof(RankSlot) in the program that created the board
   std::int32_t agent_pid;                 ///< 0: created by a rank itself
   std::int32_t world_size, first_rank;    ///< slot i belongs to rank first_rank + i
-  std::atomic<std::uint32_t> generation;  ///< generation of the running ranks; a rank of an older one must stop
+  std::atomic<std::uint32_t> generation;  ///< generation of the running ranks; a rank of an older generation must stop
   char job[64];                           ///< shown to users: the program and its output folder
   std::atomic<std::uint32_t> stop;  ///< the agent asks the ranks to exit (a peer failed): blocked collectives throw
   char stop_reason[1024];           ///< the reason, written before `stop` is set
@@ -112,10 +111,10 @@ constexpr std::uint32_t board_version = 4;
 class Board {
  public:
   Board() = default;
-  /// Creates a board with zeroed slots. Throws InputError when there is no memory for it.
+  /// Creates a board with zeroed slots. Throws InputError when there is not enough memory.
   static Board create(int slots, int first_rank, int world_size, const std::string& job);
-  /// Maps the descriptor's memory (the descriptor is not owned and may be closed afterwards). Throws InputError when it
-  /// is not a board of this build: foreign, stale, truncated, or another version.
+  /// Maps the descriptor's memory (does not take ownership of the descriptor, which may be closed afterwards). Throws
+  /// InputError when it is not a board of this build: foreign, stale, truncated, or another version.
   static Board open(int fd);
   ~Board();
   Board(Board&& other) noexcept;
@@ -125,7 +124,7 @@ class Board {
   int fd() const { return fd_.get(); }  ///< descriptor of create(); -1 after open()
   int slots() const;
   BoardHeader& header() const { return *header_; }
-  RankSlot& slot(int i) const;  ///< throws Error when out of range
+  RankSlot& slot(int i) const;  ///< throws Error if out of range
 
  private:
   UniqueFd fd_;

@@ -112,7 +112,7 @@ Outcome Generation::run() {
     host_.out.write_some();
     host_.err.write_some();
   }
-  stacks_.reset();  // its debuggers are children too
+  stacks_.reset();  // the collector's debuggers are children, too
   if (const int ended = orphans_.end(); ended > 0) {
     host_.say(ended == 1 ? "killed a process that a rank had left running in its own session"
                          : concat(ended, " processes that ranks had left running in their own sessions were killed"));
@@ -168,7 +168,8 @@ void Generation::wait() {
     if (rank.gone) continue;
     if (rank.kill_at) until = std::min(until, *rank.kill_at);
     if (rank.status) {
-      until = std::min(until, AgentClock::now() + milliseconds(20));  // the end of a process group cannot be polled
+      until = std::min(until, AgentClock::now() + milliseconds(20));  // poll() cannot wait for the end of a process
+                                                                      // group
     } else {
       watched.push_back({rank.process.pidfd(), POLLIN, 0});
     }
@@ -193,7 +194,9 @@ void Generation::on_signal(int signal) {
   }
   // timeout(1) and some batch systems send the same signal twice.
   if (stop_signal_ != 0 && now - stopped_at_ < milliseconds(500)) return;
-  if (stop_signal_ == 0) stop_signal_ = signal;  // while a failure ends the ranks: no restart follows
+  if (stop_signal_ == 0)
+    stop_signal_ = signal;  // a request that arrives while a failure ends the ranks prevents the
+                            // restart
   host_.say(concat(signal_name(signal), " received", failed_ ? "" : " again", "; killing the ranks"));
   for (LocalRank& rank : ranks_) {
     if (!rank.gone) rank.kill();
@@ -221,7 +224,7 @@ void Generation::look_at_fleet() {
 void Generation::leave() {
   if (stop_signal_ != 0 || failed_) return;
   left_ = true;
-  fail(nullptr, "the launcher that started this agent is gone, and with it the agent");
+  fail(nullptr, "the launcher that started this agent is gone, so the agent exits");
 }
 
 void Generation::ask_all(int signal, Time kill_at) {
@@ -242,7 +245,7 @@ void Generation::find_ended() {
 
 /// The process of a rank has exited (its children may still run).
 void Generation::on_exit(LocalRank& rank) {
-  rank.read_output(true);  // before our own message
+  rank.read_output(true);  // print its output before our own message
   const int code = exit_code_of(*rank.status);
   if (code != 0 && !failed_) {
     if (stop_signal_ != 0) {
@@ -260,7 +263,7 @@ void Generation::on_exit(LocalRank& rank) {
       first_code_ = code;
     }
   }
-  // The children of a rank end with it.
+  // A rank's children are ended together with it.
   if (!rank.asked) rank.ask(SIGTERM, AgentClock::now() + clock_seconds(host_.options.grace_seconds * 0.75));
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
-/// One generation of this host's ranks: from their start until no process of them is left. It reports whatever ends it
-/// early (a death, a freeze, a hang, a request to stop); launcher.cpp decides whether another generation follows.
+/// One generation of this host's ranks: from their start until none of their processes is left. It reports whatever
+/// ends it early (a death, a freeze, a hang, a request to stop); launcher.cpp decides whether another generation
+/// follows.
 
 #include <tessera/launch/agent/arrivals.h>
 #include <tessera/launch/agent/local_rank.h>
@@ -24,8 +25,9 @@ struct Outcome {
   bool failed = false;    ///< a rank failed, froze or hung
   bool stopped = false;   ///< the job was asked to stop
   bool left = false;      ///< this agent exits alone, and another replaces it (LaunchOptions::by_launcher)
-  bool done = false;      ///< it failed after all work was done: a restart would repeat the work
-  bool progress = false;  ///< it completed a step, or (for programs that do not report steps) ran for a minute
+  bool done = false;      ///< the failure came after all work was done: a restart would repeat the work
+  bool progress = false;  ///< the generation completed a step, or (for programs that do not report steps) ran for a
+                          ///< minute
   std::string text;       ///< which rank failed and how
 };
 
@@ -38,7 +40,7 @@ class Generation {
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
 
-  /// Returns once no process of any rank is left.
+  /// Returns once none of the ranks' processes is left.
   Outcome run();
 
  private:
@@ -67,28 +69,29 @@ class Generation {
   void on_hang(const LivenessFinding& finding);
   void tell_stacks();
 
-  /// Fails the generation: reports `text`, unless `told` (reported elsewhere already), and ends all ranks.
-  /// `culprit` may be null.
+  /// Fails the generation: reports `text`, unless `told` (already reported elsewhere), and ends all ranks. `culprit`
+  /// may be null.
   void fail(LocalRank* culprit, const std::string& text, bool told = false);
   void tell_circumstances(const LocalRank& rank, bool last_lines);
 
   Host& host_;
   const FleetPlan plan_;
   const bool may_restart_;
-  Orphans orphans_;  ///< constructed before the ranks, so that they do not count as orphans
+  Orphans orphans_;  ///< constructed before the ranks are started, so that they do not count as orphans
   std::list<LocalRank> ranks_;
   LivenessWatch liveness_;
   Arrivals arrivals_;
   const Time began_ = AgentClock::now();
   Time next_look_{}, next_oom_look_{};
-  std::optional<Time> first_failure_;  ///< when the first failure of a rank was noticed; judged a moment later
+  std::optional<Time> first_failure_;  ///< when the first failure of a rank was noticed; the culprit is determined a
+                                       ///< moment later
   std::optional<StackDump> stacks_;    ///< stacks of a hang
   std::string hang_;                   ///< the reason for collecting the stacks
 
   bool failed_ = false, done_ = false, left_ = false;
   LocalRank* culprit_ = nullptr;
   std::string failure_;
-  int failure_code_ = 1;  ///< used unless the culprit has its own
+  int failure_code_ = 1;  ///< used unless the culprit has an exit code of its own
   int stop_signal_ = 0;   ///< the first request to stop
   int stop_code_ = 0;     ///< first non-zero exit code after the request
   int first_code_ = 0;    ///< exit code of the rank whose failure was noticed first

@@ -19,16 +19,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long a failure waits for a likelier culprit: a rank that fails on its own may exit after the ranks whose
+/// How long to wait after a failure for a likelier culprit: a rank that fails on its own may exit after the ranks whose
 /// connections it broke.
 constexpr milliseconds settle_failed{60}, settle_victim{500}, settle_follower{5000};
-/// On several hosts: long enough to learn of another agent's death (FleetOptions::ended_seconds and two heartbeats).
+/// The same with several hosts: long enough to learn of another agent's death (FleetOptions::ended_seconds and two
+/// heartbeats).
 constexpr milliseconds settle_victim_of_hosts{5000};
 constexpr double failed_but_there =
     5;  ///< seconds after which a rank that has reported its failure but does not exit is killed
 constexpr double restart_grace =
     0.4;  ///< seconds for ranks to exit before a restart; ranks that are saving get the full grace period
-constexpr double stack_seconds = 30;  // gdb alone takes ten on a busy machine
+constexpr double stack_seconds = 30;  // gdb alone takes 10 s on a busy machine
 constexpr std::size_t told_lines = 20, told_stack_lines = 200;
 
 RankView view_of(const LocalRank& rank) {
@@ -46,7 +47,7 @@ std::string first_lines(const std::string& text, std::size_t count) {
 
 }  // namespace
 
-/// A failing rank with its known circumstances; nullopt: it is not failing.
+/// Returns a failing rank with what is known about it; nullopt if it is not failing.
 std::optional<Candidate> Generation::candidate(const LocalRank& rank) const {
   const bool told = rank.on_board() && rank.slot().state.load() == RankState::failed;
   if (!told && (!rank.status || exit_code_of(*rank.status) == 0)) return std::nullopt;
@@ -64,7 +65,7 @@ std::optional<Candidate> Generation::candidate(const LocalRank& rank) const {
   return result;
 }
 
-/// Reports the first failure, once it is certain enough.
+/// Reports the first failure once it is sufficiently certain.
 void Generation::judge_failures() {
   if (failed_ || stop_signal_ != 0) return;
   std::vector<Candidate> candidates;
@@ -134,7 +135,7 @@ void Generation::look_at_liveness() {
   const auto findings =
       liveness_.look(host_.board, static_cast<std::uint32_t>(plan_.generation), watched, monotonic_ns());
   if (failed_ || first_failure_ || stacks_) return;
-  const bool stopping = stop_signal_ != 0;  // ranks are saving and exiting: only a stopped one holds the others up
+  const bool stopping = stop_signal_ != 0;  // ranks are saving and exiting: only a stopped one delays the others
   if (!stopping) look_at_arrivals(now);
   for (const LivenessFinding& finding : findings) {
     if (stopping && finding.kind != LivenessFinding::stopped && finding.kind != LivenessFinding::frozen) continue;
@@ -246,7 +247,7 @@ void Generation::tell_circumstances(const LocalRank& rank, bool last_lines) {
     const std::string error = read_text(rank.slot().error);
     const bool shown = told && rank.output.has_shown(error);
     if (told && !shown) host_.say_lines(concat("it said: ", error));
-    if (shown && !error.empty())  // printing it once is enough
+    if (shown && !error.empty())  // do not print it twice
       std::erase_if(lines, [&](const std::string& line) { return line.find(first_part(error)) != std::string::npos; });
   }
   if (lines.empty()) return;

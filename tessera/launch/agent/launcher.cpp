@@ -17,9 +17,10 @@ namespace tessera::launch {
 
 namespace {
 
-constexpr int max_processes = 4096;  // watchdog.cpp has room for as many groups
+constexpr int max_processes = 4096;  // watchdog.cpp has room for this many groups
 
-/// Bad input would fail again, a request to stop has been fulfilled, and finished work need not be repeated.
+/// No restart: bad input would fail again, a request to stop has been fulfilled, and finished work need not be
+/// repeated.
 bool worth_a_restart(const Outcome& outcome) {
   return !outcome.stopped && !outcome.done && outcome.code != static_cast<int>(ExitCode::bad_input) &&
          outcome.code != static_cast<int>(ExitCode::stopped) && outcome.code != static_cast<int>(ExitCode::interrupted);
@@ -69,7 +70,7 @@ void show_the_rest(Host& host) {
 
 int run(const std::vector<std::string>& command, const LaunchOptions& options) {
   ignore_file_limit_signal();  // otherwise the signal would kill the agent without any message
-  ::signal(SIGPIPE, SIG_IGN);  // the job continues without a reader; ranks get the default back
+  ::signal(SIGPIPE, SIG_IGN);  // the job continues without a reader; ranks get the default handler back
   if (command.empty()) throw InputError("nothing to launch: no program was given");
   if (options.num_processes < 1 || options.num_processes > max_processes) {
     throw InputError(
@@ -88,7 +89,7 @@ int run(const std::vector<std::string>& command, const LaunchOptions& options) {
         seconds > 0 ? concat(" in ", format_real(seconds, 3), " s: the previous start failed before its first step")
                     : ""));
     const bool waited = wait_before_restart(host, seconds);
-    if (host.fleet) continue;  // its next generation receives the signal, and reports it to the other hosts
+    if (host.fleet) continue;  // the next generation receives the signal and reports it to the other hosts
     if (const int signal = waited ? 0 : host.signals.next()) {
       host.say(concat(signal_name(signal), " received; not restarting"));
       if (signal == SIGINT) outcome.code = static_cast<int>(ExitCode::interrupted);

@@ -24,7 +24,7 @@ template <class Feed>
 void read_pipe(UniqueFd& pipe, const OutputSink& sink, bool all, const Feed& feed) {
   char buffer[1 << 16];
   std::size_t total = 0;
-  // A rank that never stops writing must not keep the agent from the others.
+  // A rank that never stops writing must not keep the agent from serving the others.
   while (pipe && total < (std::size_t{1} << 20) && (all || !sink.full())) {
     const ssize_t got = ::read(pipe.get(), buffer, sizeof buffer);
     if (got > 0) {

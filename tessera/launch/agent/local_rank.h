@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One rank as its agent sees it: the process and its captured output.
+/// One rank as seen by its agent: the process and its captured output.
 
 #include <tessera/launch/agent/output.h>
 #include <tessera/launch/agent/process.h>
@@ -27,9 +27,10 @@ struct LocalRank {
 
   std::string name() const;  ///< "rank 2 (pid 7)"
   RankSlot& slot() const { return host->board.slot(local_rank); }
-  /// Whether it is a Tessera program that has reached tessera::init().
+  /// Whether the rank is a Tessera program that has reached tessera::init().
   bool on_board() const;
-  /// The process shown on the board, if it is the rank's own or a descendant (of a script); else the rank's own.
+  /// The process shown on the board if it is the rank's own process or a descendant of it (when the rank is a script);
+  /// otherwise the rank's own process.
   pid_t watched_pid() const;
 
   void watch_output(std::vector<pollfd>& descriptors);
@@ -41,7 +42,7 @@ struct LocalRank {
   /// Asks it to exit with a signal; SIGKILL follows at `kill_at`, or at an earlier deadline that is already set.
   void ask(int signal, AgentClock::time_point kill_at);
   void kill();
-  /// Once none of its processes runs: passes on the rest of its output and reaps the process.
+  /// Passes on the rest of its output and reaps the process. Call it once none of the rank's processes is running.
   void collect();
 
   Host* host;
@@ -49,12 +50,12 @@ struct LocalRank {
   RankOutput output;
   Process process;
   std::optional<int> status;  ///< wait status of the process itself; its children may still run
-  std::int64_t ended_ns = 0;  ///< when the agent noticed that
-  bool killed = false;        ///< by us, with SIGKILL
-  bool hurried = false;       ///< we sent it a signal while it ran: death by a signal is then not its own failure
+  std::int64_t ended_ns = 0;  ///< when the agent noticed the exit
+  bool killed = false;        ///< we killed it with SIGKILL
+  bool hurried = false;       ///< we sent it a signal while it was running, so death by a signal is not its own failure
   bool asked = false;         ///< a signal that asks it to exit has been sent
   std::optional<AgentClock::time_point> kill_at;
-  bool gone = false;  ///< no process of it is left
+  bool gone = false;  ///< none of its processes is left
 };
 
 }  // namespace tessera::launch

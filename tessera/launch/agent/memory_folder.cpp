@@ -27,7 +27,7 @@ bool abandoned(const std::string& parent, std::string_view name) {
   const auto pid = parse_int(name.substr(0, name.find('-')));
   if (!pid || *pid < 1) return false;
   if (::kill(static_cast<pid_t>(*pid), 0) == 0 || errno == EPERM) return false;
-  struct stat facts{};  // never through a symbolic link, never another user's
+  struct stat facts{};  // never removes through a symbolic link, nor another user's folder
   const std::string path = path_join(parent, concat(prefix, name));
   return ::lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid();
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A folder in memory (tmpfs) owned by the agent: what ranks store there (--checkpoint_in_memory) survives them and is
-/// available to the ranks of the next generation. It is removed with the agent.
+/// A folder in memory (tmpfs) owned by the agent: files that ranks store there (--checkpoint_in_memory) survive them
+/// and are available to the ranks of the next generation. The folder is removed with the agent.
 
 #include <string>
 
@@ -11,8 +11,8 @@ class MemoryFolder {
  public:
   MemoryFolder() = default;
   /// Makes PARENT/tessera-memory-PID-XXXXXX, accessible to this user only, and removes the folders of agents that were
-  /// killed before they could clean up. The path stays empty where no such file system is writable: then nothing can be
-  /// kept in memory, and the ranks report that if they are asked to.
+  /// killed before they could clean up. The path stays empty where no such file system is writable. Nothing can then be
+  /// kept in memory, and the ranks report an error if asked to.
   explicit MemoryFolder(const std::string& parent);
   ~MemoryFolder();
   MemoryFolder(MemoryFolder&& other) noexcept;

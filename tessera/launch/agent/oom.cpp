@@ -1,29 +1,22 @@
 #include <tessera/launch/agent/oom.h>
 
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 
 #include <unistd.h>
-
-#include <fstream>
-#include <iterator>
 
 namespace tessera::launch {
 namespace {
 
 constexpr const char* machine_file = "/proc/vmstat";
 
-std::string read_all(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+std::string cgroup_file_of(pid_t pid) { return oom_counter_file(read_file_or_empty(concat("/proc/", pid, "/cgroup"))); }
 
-std::string cgroup_file_of(pid_t pid) { return oom_counter_file(read_all(concat("/proc/", pid, "/cgroup"))); }
-
-/// "limit 512 MiB" of the cgroup whose counter is in `file`; empty when it has none.
+/// Returns the limit of the cgroup whose counter is in `file`, as in "limit 512 MiB"; empty if it has none.
 std::string limit_text(const std::string& file) {
   const std::string folder = file.substr(0, file.find_last_of('/') + 1);
   for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {
-    const auto bytes = parse_int(trim(read_all(folder + name)));
+    const auto bytes = parse_int(trim(read_file_or_empty(folder + name)));
     if (bytes && *bytes > 0 && *bytes < (std::int64_t{1} << 60))  // v1 expresses "no limit" with a huge number
       return concat(", limit ", format_bytes(static_cast<std::uint64_t>(*bytes)));
   }
@@ -54,7 +47,7 @@ std::optional<std::int64_t> parse_oom_kills(const std::string& text) {
 
 OomWatch::OomWatch() {
   for (const std::string& file : {std::string(machine_file), cgroup_file_of(::getpid())}) {
-    if (const auto kills = parse_oom_kills(read_all(file))) seen_[file] = *kills;
+    if (const auto kills = parse_oom_kills(read_file_or_empty(file))) seen_[file] = *kills;
   }
 }
 
@@ -62,8 +55,8 @@ void OomWatch::look(pid_t pid) {
   const std::string file = cgroup_file_of(pid);
   if (file.empty()) return;
   file_of_[pid] = file;
-  if (seen_.contains(file)) return;  // the first value is the reference for later ones
-  if (const auto kills = parse_oom_kills(read_all(file))) seen_[file] = *kills;
+  if (seen_.contains(file)) return;  // the first value is kept as the reference for later ones
+  if (const auto kills = parse_oom_kills(read_file_or_empty(file))) seen_[file] = *kills;
 }
 
 std::string OomWatch::explain(pid_t pid) {
@@ -72,7 +65,7 @@ std::string OomWatch::explain(pid_t pid) {
   std::string result;
   for (const std::string& file : {own, std::string(machine_file)}) {
     const auto before = seen_.find(file);
-    const auto now = parse_oom_kills(read_all(file));
+    const auto now = parse_oom_kills(read_file_or_empty(file));
     if (before == seen_.end() || !now) continue;
     if (*now > before->second && result.empty()) {
       result = file == machine_file

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Detects the kernel's out-of-memory killer. Its SIGKILL looks like any other; the counters of the process's memory
-/// cgroup (or, without one, of the whole machine) distinguish it.
+/// Detects the kernel's out-of-memory killer. Its SIGKILL looks like any other; only the counters of the process's
+/// memory cgroup (or, without one, of the whole machine) reveal it.
 
 #include <sys/types.h>
 
@@ -23,7 +23,7 @@ class OomWatch {
  public:
   /// Records the current counters.
   OomWatch();
-  /// Looks at the cgroup of a running process. Call it periodically: a process may be moved.
+  /// Looks up the cgroup of a running process. Call it periodically, because a process can be moved.
   void look(pid_t pid);
   /// Explains why a process that died of SIGKILL (and was not reaped) may have been the out-of-memory killer's victim:
   /// "the kernel ended it because its cgroup was out of memory (FILE, limit 512 MiB)"; empty: no counter has grown.

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Processes that ranks leave behind in their own sessions (setsid, daemons). No process group of a rank contains them,
-/// so the agent becomes the process to which the kernel reparents such children when their parents exit.
+/// Handles processes that ranks leave behind in sessions of their own (setsid, daemons). They are outside of all the
+/// ranks' process groups, so the agent has the kernel reparent these children to it when their parents exit.
 
 #include <sys/types.h>
 
@@ -10,8 +10,8 @@
 
 namespace tessera::launch {
 
-/// While it lives, this process is the "subreaper" of its descendants (PR_SET_CHILD_SUBREAPER). One at a time, in the
-/// thread that starts the ranks.
+/// While it exists, this process is the "subreaper" of its descendants (PR_SET_CHILD_SUBREAPER). Only one may exist at
+/// a time, in the thread that starts the ranks.
 class Orphans {
  public:
   /// Records the existing children, which are not orphans. `job`: the TESSERA_JOB of the ranks, which their children
@@ -26,9 +26,9 @@ class Orphans {
   void collect(const std::set<pid_t>& own);
 
   /// Kills with SIGKILL, and reaps, every child of the job that did not exist at the beginning, and the descendants
-  /// that we inherit from it. Call it when no child of our own is left. Returns how many were still running. Gives up
-  /// after ten rounds, in case new ones appear faster than they can be ended, or after a second (a process that waits
-  /// for a lost disk does not die).
+  /// that we inherit from it. Call it when none of our own children is left. Returns how many were still running. Gives
+  /// up after ten rounds, in case new ones appear faster than they can be ended, or after a second (a process that
+  /// waits for a lost disk does not die).
   int end();
 
  private:

@@ -180,7 +180,7 @@ RankOutput::RankOutput(const LaunchOptions& options, int rank, int local_rank, i
   shown_[0] = chosen && (tee & 1) != 0;
   shown_[1] = chosen && (tee & 2) != 0;
   const bool raw = !options.prefix_output || (local_rank == 0 && !options.prefix_rank0);
-  // A rank writing straight to a terminal would block when the terminal's output is stopped.
+  // A rank that writes directly to a terminal would block while the terminal's output is stopped.
   captured_ = options.prefix_output || !options.log_dir.empty() || !chosen;
   if (captured_ && raw) {
     out_ = LinePrefixer::raw(out);

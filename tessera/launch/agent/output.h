@@ -17,23 +17,23 @@ namespace tessera::launch {
 
 /// Bytes waiting to be written to a file descriptor, which is not owned. Writing never blocks, and a slow reader only
 /// holds the sources up for a short time: they are not read while the sink is full(). But once 1 MiB waits and nothing
-/// was read for `patience` seconds (Ctrl-S, a pager), output of the ranks is dropped, and the reader is informed of the
-/// amount when it returns.
+/// was read for `patience` seconds (Ctrl-S, a pager), output of the ranks is dropped, and a line with the dropped
+/// amount is written when the reader resumes.
 class OutputSink {
  public:
   explicit OutputSink(int fd, double patience = 1);
   int fd() const noexcept { return fd_; }
   bool empty() const noexcept { return pending_.empty(); }
-  /// So much is pending that the sources should not be read for now.
+  /// Whether too much is pending to read the sources for now.
   bool full() const { return pending_.size() > max_pending && !unread(); }
-  /// For the agent's own few lines: never dropped.
+  /// Appends one of the agent's own few lines, which are never dropped.
   void append(std::string_view bytes);
-  /// A line of a rank with its prefix; dropped while nobody reads.
+  /// Appends a rank's line, including its prefix; dropped while nobody reads.
   void append_line(std::string_view prefix, std::string_view line);
-  /// Bytes of a rank, unchanged; dropped while nobody reads.
+  /// Appends a rank's bytes unchanged; dropped while nobody reads.
   void append_raw(std::string_view bytes);
   /// Writes as much as the descriptor takes without blocking. Bytes that can no longer be delivered are dropped:
-  /// silently when the reader of a pipe has gone, with one warning when a disk is full.
+  /// silently if the reader of a pipe is gone, with one warning if a disk is full.
   void write_some();
   /// Writes everything, waiting at most `seconds` for the reader.
   void flush(double seconds);
@@ -48,10 +48,11 @@ class OutputSink {
   void tell_lost(int error);
 
   int fd_;
-  UniqueFd own_;       ///< own open file description of the same pipe or terminal, non-blocking; none for other files
+  UniqueFd own_;       ///< our own non-blocking open file description of the same pipe or terminal; not set for other
+                       ///< files
   std::size_t piece_;  ///< bytes that one write takes without blocking
   Clock::duration patience_;
-  Clock::time_point taken_{};  ///< when the reader last took something, or nothing was pending
+  Clock::time_point taken_{};  ///< last time at which the reader took something or nothing was pending
   Clock::time_point dropping_since_{};
   std::size_t dropped_lines_ = 0;
   bool dropping_ = false;
@@ -60,7 +61,7 @@ class OutputSink {
 };
 
 /// Splits a byte stream into lines and puts a prefix before each. A line is passed on once it is complete, so that
-/// lines of several ranks never mix; one longer than max_line is split.
+/// lines of several ranks never mix; lines longer than max_line are split.
 class LinePrefixer {
  public:
   LinePrefixer(std::string prefix, OutputSink& sink) : prefix_(std::move(prefix)), sink_(&sink) {}
@@ -82,12 +83,12 @@ class LinePrefixer {
   bool raw_ = false;
 };
 
-/// The beginning of a message, which is enough to find the message in a rank's output.
+/// Returns the beginning of a message, which is enough to find the message in a rank's output.
 std::string_view first_part(std::string_view message);
 
-/// Both streams of one rank: to the terminal with a prefix, to the rank's log file unchanged, or both (LaunchOptions:
-/// prefix_output, prefix_rank0, host_label, log_dir, tee, tee_of_rank, shown_ranks). Keeps the last lines for the
-/// report of a failure.
+/// Passes on both streams of one rank: to the terminal with a prefix, to the rank's log file unchanged, or both
+/// (LaunchOptions: prefix_output, prefix_rank0, host_label, log_dir, tee, tee_of_rank, shown_ranks). Keeps the last
+/// lines for the report of a failure.
 ///
 /// The file is LOG_DIR/rank-N.log, standard output and standard error in the order of arrival; with restarts allowed
 /// LOG_DIR/generation-G/rank-N.log. A run truncates existing files.
@@ -96,17 +97,17 @@ class RankOutput {
   /// The sinks must outlive this. Creates folder and file; throws InputError when that fails.
   RankOutput(const LaunchOptions& options, int rank, int local_rank, int generation, OutputSink& out, OutputSink& err);
 
-  /// Whether a stream must be read from a pipe and passed to feed(); else the rank writes straight to our streams, and
-  /// blocks when nobody reads them (LaunchOptions::prefix_output is false).
+  /// Whether a stream must be read from a pipe and passed to feed(). Otherwise the rank writes directly to our streams
+  /// and blocks when nobody reads them (LaunchOptions::prefix_output is false).
   bool captured() const noexcept { return captured_; }
-  /// For base/terminal.h: which of the rank's streams reach a terminal unchanged: "", "1", "2" or "12".
+  /// Returns the rank's streams that reach a terminal unchanged (for base/terminal.h): "", "1", "2" or "12".
   const std::string& terminals() const noexcept { return terminals_; }
-  /// Whether the user has seen this text, as far as known: it is in the last lines that were shown, or the rank writes
-  /// straight to our streams.
+  /// Whether the user has probably seen this text: it is in the last lines that were shown, or the rank writes directly
+  /// to our streams.
   bool has_shown(std::string_view text) const;
   void feed_out(std::string_view bytes) { feed(bytes, out_, 0); }
   void feed_err(std::string_view bytes) { feed(bytes, err_, 1); }
-  /// At the end of both streams.
+  /// Call at the end of both streams.
   void finish();
 
   /// The last lines of both streams (each at most 1,000 bytes), oldest first.

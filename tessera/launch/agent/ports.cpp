@@ -41,7 +41,7 @@ int port_of(int fd) {
                                            : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
-/// A bound, listening socket, or an empty one with errno set.
+/// Returns a bound, listening socket, or an empty one with errno set.
 UniqueFd try_listen(const addrinfo& where, int port) {
   UniqueFd fd(::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
@@ -101,8 +101,8 @@ BoundSocket listen_on(const std::string& address, int port) {
   const int end = first_ephemeral_port();
   std::random_device random;
   for (int attempt = 0; attempt < 64; ++attempt) {
-    // The last attempts leave the choice to the kernel: the range below the ephemeral ports may be closed or full on
-    // this host.
+    // The last attempts leave the choice to the kernel, because the range below the ephemeral ports may be blocked or
+    // full on this host.
     const bool ours = attempt < 60 && end > lowest + 1000;
     const int candidate = ours ? lowest + static_cast<int>(random() % static_cast<unsigned>(end - lowest)) : 0;
     for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {

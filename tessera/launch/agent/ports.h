@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// TCP ports for the rendezvous: listening before the ranks start, and finding a free port.
+/// TCP ports for the rendezvous: listens before the ranks start, and finds a free port.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <string>
@@ -22,7 +22,8 @@ struct BoundSocket {
 BoundSocket listen_on(const std::string& address, int port);
 
 /// Returns a free port on `address`. It is below the range that the kernel hands out by itself, so that no outgoing
-/// connection takes it before rank 0 binds it. A given port (not 0) is only checked. Throws InputError as above.
+/// connection takes it before rank 0 binds it. A given port (not 0) is only checked. Throws InputError as listen_on()
+/// does.
 int choose_port(const std::string& address, int port = 0);
 
 }  // namespace tessera::launch

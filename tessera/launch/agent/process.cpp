@@ -80,7 +80,7 @@ struct ChildPlan {
   };
   if (::setpgid(0, 0) != 0) fail();
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) fail();
-  if (::getppid() != plan.parent) ::_exit(127);  // the parent died before the line above: nobody is left to inform
+  if (::getppid() != plan.parent) ::_exit(127);  // the parent died before prctl(): nobody is left to inform
   if (plan.announce_fd >= 0) announce_group(plan.announce_fd, ::getpid());
   // The agent may block signals, and its parent may ignore them (a shell's background job): ranks start with the
   // defaults.

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// A child process as an object: started in its own process group, watched through a pidfd, its output read through
-/// pipes, ended together with all its descendants. Also run_and_capture: runs a program and returns its output (used by
+/// A child process as an object: it is started in its own process group, watched through a pidfd, read through pipes,
+/// and ended together with all its descendants. Also run_and_capture: runs a program and returns its output (used by
 /// tests).
 ///
 /// Threads: start children from a thread that outlives them (the kernel ends a child when the *thread* that started it
@@ -23,11 +23,12 @@ using Environment = std::vector<std::pair<std::string, std::optional<std::string
 struct ProcessOptions {
   std::vector<std::string> command;  ///< argv; command[0] is looked up in PATH unless it contains a slash
   Environment environment;
-  bool capture_stdout = false;  ///< read it from Process::stdout_pipe(); false: inherited
+  bool capture_stdout = false;  ///< true: read its output from Process::stdout_pipe(); false: inherited
   bool capture_stderr = false;
   int stdin_fd = -1;               ///< becomes its standard input (not owned); -1: /dev/null
   std::vector<int> inherited_fds;  ///< kept open in the child under the same numbers
-  int announce_fd = -1;            ///< a Watchdog's socket (watchdog.h): the child registers itself before exec
+  int announce_fd = -1;            ///< a Watchdog's socket (watchdog.h), with which the child registers itself before
+                                   ///< exec
 };
 
 /// The path for execve(). Throws InputError naming the program when it is missing, a folder or not executable.
@@ -37,13 +38,13 @@ std::string find_program(const std::string& name);
 std::string describe_status(int status);
 /// 0-255 as a shell reports it: the exit code, or 128 + signal.
 int exit_code_of(int status);
-/// "SIGTERM"; "signal 64" for one without a name.
+/// Returns "SIGTERM"; "signal 64" for a signal without a name.
 std::string signal_name(int signal);
 
 /// One running child. Its destructor kills the whole process group and reaps the child: nothing is left behind except
-/// processes that moved to another session on purpose (setsid; orphans.h). The child gets SIGKILL if this process dies.
-/// Its standard input is /dev/null: several ranks cannot share a terminal, and a background group that reads from one
-/// is stopped.
+/// processes that deliberately moved to another session (setsid; orphans.h). The child gets SIGKILL if this process
+/// dies. Its standard input is /dev/null: several ranks cannot share a terminal, and a background group that reads from
+/// one is stopped.
 class Process {
  public:
   /// Throws InputError naming the program when it cannot be started (missing, not executable, no more processes
@@ -58,7 +59,7 @@ class Process {
   UniqueFd& stdout_pipe() noexcept { return stdout_; }  ///< non-blocking read ends
   UniqueFd& stderr_pipe() noexcept { return stderr_; }
 
-  /// Sends a signal to the child and everything in its process group. No effect once reaped.
+  /// Sends a signal to the child and everything in its process group. Has no effect once the child is reaped.
   void signal_group(int signal) const noexcept;
   /// The wait status once the child itself has exited. Does not reap it, so that its process id cannot be reused yet.
   std::optional<int> status() const;

@@ -36,7 +36,8 @@ Environment rank_variables(int local_rank, const FleetPlan& plan, const LaunchOp
       {"TESSERA_MEMORY", inheritance.memory.empty() ? std::nullopt : std::optional(inheritance.memory)},
       {"TORCHELASTIC_RESTART_COUNT", restarts},
       {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
-      // Hides the variables of an outer agent (torchrun --no-python tessera launch ...), which is not the ranks' agent.
+      // Hides the variables of an outer agent (torchrun --no-python tessera launch ...), because it is not the ranks'
+      // agent.
       {"TORCHELASTIC_USE_AGENT_STORE", std::nullopt},
       {"TORCHELASTIC_RUN_ID", std::nullopt},
       {"TORCHELASTIC_ERROR_FILE", std::nullopt}};

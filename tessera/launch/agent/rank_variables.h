@@ -10,7 +10,7 @@
 
 namespace tessera::launch {
 
-/// Further descriptors and settings that a rank inherits; descriptor -1: none.
+/// Additional descriptors and settings that a rank inherits; descriptor -1: none.
 struct Inheritance {
   int board_fd = -1;
   int secret_fd = -1;
@@ -20,7 +20,8 @@ struct Inheritance {
   std::string memory;  ///< folder in memory that outlives the ranks; empty: none
 };
 
-/// Variables of the rank with local rank `local_rank` on this host. MASTER_PORT is free for the program's own use.
+/// Returns the variables of the rank with local rank `local_rank` on this host. MASTER_PORT is free for the program's
+/// own use.
 Environment rank_variables(int local_rank, const FleetPlan& plan, const LaunchOptions& options,
                            const Inheritance& inheritance);
 

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// How long to wait before ranks are restarted: without a pause a job that fails immediately would use up all restarts
-/// in seconds, before a disk or a network that it needs is back.
+/// Computes how long to wait before ranks are restarted. Without a pause, a job that fails immediately would use up all
+/// restarts in seconds, before a disk or network that it needs is back.
 
 namespace tessera::launch {
 
-/// `first` seconds after a generation without progress, doubled after each further one, at most `most` seconds. No
-/// pause after a generation that made progress; the doubling then starts again.
+/// The pause is `first` seconds after a generation without progress, and doubles after each subsequent one up to `most`
+/// seconds. After a generation that made progress, the pause is 0 and the doubling starts over.
 class RestartPause {
  public:
   RestartPause(double first, double most) : first_(first), most_(most) {}

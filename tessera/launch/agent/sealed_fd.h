@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Data that the agent passes to its ranks by inherited file descriptors: immutable memory, so that all ranks, also
+/// Data that the agent passes to its ranks through inherited file descriptors. It is immutable, so all ranks, including
 /// those of a restart, read the same.
 
 #include <tessera/launch/agent/unique_fd.h>
@@ -10,9 +10,9 @@
 
 namespace tessera::launch {
 
-/// A sealed memfd that contains `bytes`, close-on-exec: the agent clears that flag in the child and passes the
-/// descriptor's number in a variable. `name` is the kernel's name for it, `what` the one in messages ("the job's
-/// secret"). Throws Error.
+/// Returns a sealed memfd that contains `bytes`. It is close-on-exec: the agent clears that flag in the child and
+/// passes the descriptor's number in a variable. `name`: the kernel's name for it; `what`: its name in messages ("the
+/// job's secret"). Throws Error.
 UniqueFd sealed_fd(const char* name, std::string_view what, std::string_view bytes);
 
 /// Returns the whole contents of an inherited descriptor, read by pread, so that several ranks can share it; it stays

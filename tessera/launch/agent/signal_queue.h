@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Requests to stop the agent, as a descriptor for poll().
+/// Receives requests to stop the agent through a descriptor for poll().
 
 #include <signal.h>
 
@@ -8,8 +8,8 @@
 
 namespace tessera::launch {
 
-/// While it lives, SIGINT, SIGTERM and (unless it was ignored, as under nohup) SIGHUP are queued instead of delivered.
-/// Create it in the thread that handles them, before other threads exist. One at a time.
+/// While it exists, SIGINT, SIGTERM and (unless ignored, as under nohup) SIGHUP are queued instead of delivered. Create
+/// it in the thread that handles them, before other threads exist. Only one may exist at a time.
 class SignalQueue {
  public:
   SignalQueue();

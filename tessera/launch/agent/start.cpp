@@ -22,7 +22,7 @@ namespace tessera::launch {
 
 namespace {
 
-/// Waits until a name resolves: that of a pod or node may appear in DNS only after its programs have started.
+/// Waits until a name resolves. The name of a pod or node may appear in DNS only after its programs have started.
 void wait_for_name(const std::string& host) {
   for (int attempt = 0;; ++attempt) {
     addrinfo* found = nullptr;

@@ -11,11 +11,11 @@ namespace tessera::launch {
 int start(const LaunchCommand& command, const std::string& program);
 
 /// The job's secret: read from the file (64 hexadecimal digits, or 32 bytes; readable by its owner only), or, on one
-/// host or with trusted_network, derived from data that all machines know. nullopt: one host, the agent draws it.
-/// Throws InputError when several hosts would accept strangers.
+/// host or with trusted_network, derived from data that all machines know. nullopt: the agent generates it (one host
+/// only). Throws InputError when several hosts would accept strangers.
 std::optional<Secret> secret_of(const LaunchCommand& command);
 
-/// Reads the secret's file. Throws InputError naming the path, for its mode, owner or contents.
+/// Reads the secret's file. Throws InputError naming the path if its mode, owner or contents are wrong.
 Secret read_secret_file(const std::string& path);
 Secret parse_secret(const std::string& digits, const std::string& where);
 std::string secret_digits(const Secret& secret);

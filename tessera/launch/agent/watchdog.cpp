@@ -18,7 +18,8 @@ namespace tessera::launch {
 
 namespace {
 
-/// At least the number of ranks per host (launcher.cpp); a fixed table, because the watchdog must not allocate.
+/// At least the maximum number of ranks per host (launcher.cpp). The table has a fixed size because the watchdog must
+/// not allocate.
 constexpr std::size_t max_groups = 4096;
 
 struct Message {
@@ -33,7 +34,7 @@ void pause_ms(long ms) noexcept {
   ::nanosleep(&time, nullptr);
 }
 
-/// Removes everything in a folder; async-signal-safe, so without opendir(). Links are removed, never followed.
+/// Removes everything in a folder; async-signal-safe, so it does not use opendir(). Links are removed, never followed.
 void empty_folder(int folder, int depth) noexcept {
   if (depth > 8) return;
   alignas(dirent64) char buffer[4096];
@@ -85,7 +86,7 @@ void send_message(int fd, const Message& message) noexcept {
   sigset_t all;
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  // Closes the agent's output: a reader waiting for its end must not wait for the watchdog.
+  // Closes the inherited output of the agent, so that a reader waiting for its end does not wait for the watchdog.
   ::dup2(socket, 0);
   ::close_range(1, ~0U, 0);
   for (;;) {
@@ -110,7 +111,7 @@ void send_message(int fd, const Message& message) noexcept {
   }
   for (std::size_t i = 0; i < count; ++i) ::kill(-groups[i], SIGKILL);
   if (owned[0] == 0) ::_exit(0);
-  // A dying rank may still be writing. A zombie that its parent does not reap stays forever, hence the limit.
+  // A dying rank may still be writing. A zombie that its parent does not reap stays forever, so the wait is limited.
   for (std::size_t i = 0, tries = 0; i < count; ++i) {
     for (; tries < 200 && ::kill(-groups[i], 0) == 0; ++tries) pause_ms(10);
   }

@@ -28,8 +28,8 @@ class Watchdog {
   int announce_fd() const noexcept { return socket_.get(); }
   /// Call before the group's leader is reaped: afterwards the kernel may reuse its id.
   void forget(pid_t group) const noexcept;
-  /// Registers a folder that is removed, with its contents, once the groups are gone, if the agent is killed. An empty
-  /// path: none. One at a time; paths of 255 bytes or more are ignored.
+  /// Registers a folder to remove, with its contents, once the groups are gone if the agent is killed. An empty path
+  /// unregisters it. Only one folder can be registered; paths of 255 bytes or more are ignored.
   void own_folder(const std::string& path) const noexcept;
 
  private:

@@ -36,7 +36,7 @@ std::optional<int> number_in(const char* variable) {
   return number && *number >= 0 && *number < (1 << 20) ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
-/// This machine's rank, from the variables of the batch system that started one agent on each machine.
+/// Returns this machine's rank, from the variables of the batch system that started one agent on each machine.
 std::optional<int> machine_rank_of_environment(int machines) {
   struct Source {
     const char *rank, *size;
@@ -94,7 +94,7 @@ void leave_out_bad_hosts(const std::string& file, std::vector<HostSlots>& hosts,
   if (hosts.empty()) throw InputError(concat("--bad_hosts ", file, ": no host is left"));
 }
 
-/// Takes the hosts of a hostfile or list: number of machines, ranks, and the first host's address.
+/// Applies the hosts of a hostfile or list: number of machines, ranks, and the first host's address.
 void take_hosts(const FlagValues& given, LaunchCommand& result) {
   LaunchOptions& options = result.options;
   std::vector<HostSlots> hosts;
@@ -119,7 +119,7 @@ void take_hosts(const FlagValues& given, LaunchCommand& result) {
     }
     for (const std::string& device : split(devices, ',')) {
       if (!parse_int(device))
-        throw InputError(concat("--include ", given.include, ": expected numbers of devices: localhost:0,1"));
+        throw InputError(concat("--include ", given.include, ": expected device numbers, such as localhost:0,1"));
     }
     options.num_processes = static_cast<int>(split(devices, ',').size());
     result.exports.insert(result.exports.begin(), concat("CUDA_VISIBLE_DEVICES=", devices));
@@ -179,7 +179,7 @@ void take_rendezvous(const FlagValues& given, LaunchCommand& result) {
     const auto endpoint = parse_endpoint(given.endpoint);
     if (!endpoint) {
       throw InputError(concat("--rdzv_endpoint ", given.endpoint,
-                              ": expected HOST or HOST:PORT, of an IPv6 address [ADDRESS]:PORT"));
+                              ": expected HOST or HOST:PORT ([ADDRESS]:PORT for an IPv6 address)"));
     }
     const int number = endpoint->port.value_or(29500);
     if ((!address.empty() && address != endpoint->host) || (port && *port != number)) {
@@ -214,15 +214,15 @@ void check_machines(const FlagValues& given, LaunchCommand& result) {
                             ": add --machine_rank, this machine's rank (0 is the one at --main_process_ip)"));
   }
   if (*rank >= options.num_machines) {
-    throw InputError(concat("machine rank ", *rank, " of ", options.num_machines, " machines: they count from 0"));
+    throw InputError(concat("machine rank ", *rank, " of ", options.num_machines, " machines: ranks count from 0"));
   }
   options.machine_rank = *rank;
   if (given.address.empty() && given.endpoint.empty() && result.hosts.empty()) {
     throw InputError(
-        "several machines meet at machine 0: give its address to all of them, --main_process_ip HOST "
+        "several machines meet at machine 0, whose address all of them need: add --main_process_ip HOST "
         "--main_process_port PORT");
   }
-  if (options.master_port == 0) options.master_port = 29500;  // torchrun's default, since all must know it
+  if (options.master_port == 0) options.master_port = 29500;  // torchrun's default, because all machines must know it
 }
 
 void take_output(const FlagValues& given, LaunchOptions& options) {

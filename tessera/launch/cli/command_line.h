@@ -19,14 +19,15 @@ struct LaunchCommand {
 
   std::vector<HostSlots>
       hosts;              ///< from --hostfile or --host_list, filtered; empty: this host, or one agent of several
-  bool over_ssh = false;  ///< start an agent on each of `hosts`; else options.machine_rank is this machine's rank
+  bool over_ssh = false;  ///< true: start an agent on each of `hosts`; false: options.machine_rank is this machine's
+                          ///< rank
   std::vector<std::string> exports;  ///< NAME or NAME=VALUE: variables for the ranks' environment, on all hosts
   std::string secret_file;           ///< the job's secret, mode 600, the same on all hosts
-  bool secret_from_stdin = false;    ///< our own start by ssh: stdin carries the secret, then signals (ssh.h)
-  bool trusted_network = false;      ///< several hosts without a secret
+  bool secret_from_stdin = false;    ///< started by our own ssh: stdin carries the secret, then signals (ssh.h)
+  bool trusted_network = false;      ///< allows several hosts without a secret
   std::string emit;                  ///< "slurm", "jobset", ...: print a job file instead of starting anything
   EmitOptions emission;
-  std::vector<std::string> notes;  ///< for the user: files in use, settings without effect
+  std::vector<std::string> notes;  ///< notes for the user: files in use, settings without effect
 };
 
 /// Options end at the first word that is not one (the program), or after "--". --x_y and --x-y are equivalent; a value

@@ -25,7 +25,7 @@ std::string slurm_value(const std::string& name, const std::string& value) {
   return value;
 }
 
-/// The words before `tessera launch` that run it in a container; the working directory is the same inside.
+/// Returns the words before `tessera launch` that run it in a container with the same working directory.
 std::string container_words(const EmitJob& job) {
   const EmitOptions& o = job.emission;
   if (o.image.empty()) {
@@ -85,7 +85,9 @@ std::vector<std::string> agent_words(const EmitJob& job) {
   options.master_port = 0;
   std::vector<std::string> words = words_of(options);
   for (const std::string& variable : job.exports) words.insert(words.end(), {"--export", variable});
-  if (!job.exports.empty()) words.insert(words.end(), {"--config_file", "none"});  // the exports contain all of it
+  if (!job.exports.empty())
+    words.insert(words.end(), {"--config_file", "none"});  // the exports contain all of the
+                                                           // configuration
   return words;
 }
 

@@ -16,14 +16,14 @@ struct EmitOptions {
   std::string account;     ///< Slurm; empty: the default one
   std::string image;       ///< the container image; required for Kubernetes, optional for Slurm
   std::string container;   ///< Slurm with an image: "pyxis", "apptainer"; empty: apptainer for a .sif, else pyxis
-  std::string mounts;      ///< Slurm with an image: further folders, "/data:/data,/models"
-  bool requeue = false;    ///< Slurm: a job that has saved and stopped is requeued
+  std::string mounts;      ///< Slurm with an image: additional folders, "/data:/data,/models"
+  bool requeue = false;    ///< Slurm: requeues a job that has saved and stopped
   std::string name_space;  ///< Kubernetes; empty: the namespace of kubectl's context
   int gpus_per_machine = 0;
   int cpus_per_machine = 0;  ///< 0: Slurm decides; Kubernetes: no request
 };
 
-/// The job to emit: `options` as for machine 0, `command` the program with its arguments.
+/// The job to emit. `options`: those of machine 0; `command`: the program with its arguments.
 struct EmitJob {
   LaunchOptions options;
   std::vector<std::string> command;
@@ -34,9 +34,9 @@ struct EmitJob {
 
 /// An sbatch script. The job's secret is generated when the script runs, in a file of mode 600 next to it.
 std::string emit_slurm(const EmitJob& job);
-/// Manifests for Kubernetes. In all of them pods have stop_seconds + 30 s between SIGTERM and SIGKILL; all throw
-/// InputError without an image and for a name that Kubernetes refuses. This one emits a Secret, a headless Service and
-/// an Indexed Job.
+/// Manifests for Kubernetes. All of these functions give pods stop_seconds + 30 s between SIGTERM and SIGKILL, and
+/// throw InputError without an image or for a name that Kubernetes refuses. This one emits a Secret, a headless Service
+/// and an Indexed Job.
 std::string emit_kubernetes(const EmitJob& job);
 /// A Secret and a JobSet (jobset.x-k8s.io/v1alpha2): when a pod is evicted, all pods restart.
 std::string emit_jobset(const EmitJob& job);
@@ -44,7 +44,7 @@ std::string emit_jobset(const EmitJob& job);
 std::string emit_trainjob(const EmitJob& job);
 /// An MPIJob (kubeflow.org/v2beta1): its launcher starts an agent on each worker by ssh; MPI itself is not used.
 std::string emit_mpijob(const EmitJob& job);
-/// A Secret and a Volcano Job (batch.volcano.sh/v1alpha1) whose pods are placed all or none.
+/// A Secret and a Volcano Job (batch.volcano.sh/v1alpha1) whose pods are gang-scheduled.
 std::string emit_volcano(const EmitJob& job);
 /// A Python program for `ray job submit` that starts one agent per machine on the nodes of a Ray cluster.
 std::string emit_ray(const EmitJob& job);

@@ -13,7 +13,7 @@ namespace {
 constexpr int port = 29500;
 constexpr const char* secret_file = "/run/tessera/secret";
 
-/// Checks for an RFC 1123 label, short enough that NAME-INDEX is one too.
+/// Checks for an RFC 1123 label, short enough that NAME-INDEX is one, too.
 void check_kubernetes_name(const std::string& option, const std::string& name) {
   const auto good = [](unsigned char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
   if (name.empty() || name.size() > 50 || name.front() == '-' || name.back() == '-' ||
@@ -40,7 +40,7 @@ std::string indented(const std::string& block, int columns) {
   return out;
 }
 
-/// The beginning of an object, up to its metadata.
+/// Returns the beginning of an object, up to its metadata.
 std::string head(const EmitJob& job, const std::string& version, const std::string& kind,
                  const std::string& suffix = "") {
   const std::string& space = job.emission.name_space;
@@ -53,8 +53,8 @@ std::string secret_object(const EmitJob& job) {
                 "type: Opaque\nstringData:\n  secret: ", quote_for_yaml(job.secret_hex), "\n---\n");
 }
 
-/// The command line `tessera launch` with the rendezvous address and the program. `address`: that of machine 0; empty:
-/// set by the pod's variables.
+/// Returns the command line `tessera launch` with the rendezvous address and the program. `address`: machine 0's
+/// address; empty: set by the pod's variables.
 std::vector<std::string> pod_words(const EmitJob& job, const std::string& address, bool counted = true) {
   std::vector<std::string> words = {"tessera", "launch"};
   const int machines = job.options.num_machines;
@@ -83,7 +83,7 @@ std::string resources(const EmitJob& job) {
   return limits.empty() ? "" : "resources:\n  limits:\n" + limits;
 }
 
-/// The spec of a pod with one container. `before`: further lines of the pod.
+/// Returns the spec of a pod with one container. `before`: additional lines of the pod.
 std::string pod_spec(const EmitJob& job, const std::string& container, const std::string& command,
                      const std::string& before, bool with_secret = true) {
   const std::string mount = with_secret ? "  - name: secret\n    mountPath: /run/tessera\n    readOnly: true\n" : "";
@@ -98,7 +98,7 @@ std::string pod_spec(const EmitJob& job, const std::string& container, const std
                 "  - name: shm\n    emptyDir:\n      medium: Memory\n");
 }
 
-/// An Indexed Job's spec around a pod.
+/// Returns an Indexed Job's spec around a pod.
 std::string indexed_job(const EmitJob& job, const std::string& more, const std::string& pod) {
   return concat("completionMode: Indexed\ncompletions: ", job.options.num_machines,
                 "\nparallelism: ", job.options.num_machines, "\nbackoffLimit: 0\n", more, indented(pod, 0));

@@ -58,7 +58,7 @@ def agent(machine, address, port, secret):
 
 
 ray.init()
-# ray job stop, which kills RAY_JOB_STOP_WAIT_TIME_S after this; the variable is for ray start, and 3 s without it.
+# `ray job stop` sends this, and SIGKILL RAY_JOB_STOP_WAIT_TIME_S later (set it for `ray start`; by default 3 s).
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 group = placement_group([RESOURCES] * MACHINES, strategy="STRICT_SPREAD")
 ray.get(group.ready())

@@ -17,7 +17,7 @@ namespace {
 
 using Getenv = std::function<std::optional<std::string>(const std::string&)>;
 
-/// Reads variables, with checks that name the variable.
+/// Reads and checks variables; errors name the variable.
 class Variables {
  public:
   explicit Variables(Getenv getenv) : getenv_(std::move(getenv)) {}
@@ -116,7 +116,7 @@ RankEnvironment read_family(const Variables& variables, const Family& family, st
   return result;
 }
 
-/// Number of ranks on this node, from "tasks per node" and the node's index in the step. 0: not known.
+/// Returns the number of ranks on this node, from "tasks per node" and the node's index in the step; 0: unknown.
 int slurm_tasks_here(const Variables& variables) {
   const auto text = variables.text("SLURM_STEP_TASKS_PER_NODE");
   if (!text) return 0;
@@ -304,7 +304,7 @@ RankEnvironment read_any(const Variables& variables) {
     throw InputError(
         concat("PMIX_RANK=", *rank,
                " is set, but no variable has the number of ranks (PMIx keeps it in a "
-               "server that only an MPI library queries): start the program with mpirun or srun, or export RANK, "
+               "server that only an MPI library can query): start the program with mpirun or srun, or export RANK, "
                "WORLD_SIZE, MASTER_ADDR and MASTER_PORT"));
   }
   const std::vector<std::string> all = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",

@@ -13,15 +13,14 @@ namespace tessera::launch {
 /// A rank's place in the job, under any launcher.
 struct RankEnvironment {
   int rank = 0, world_size = 1;              ///< 0 <= rank < world_size
-  int local_rank = 0, local_world_size = 1;  ///< the same among the ranks of this host
+  int local_rank = 0, local_world_size = 1;  ///< rank among the ranks of this host
   std::string master_addr = "127.0.0.1";     ///< address of the job's store
   int master_port = 0;                       ///< 0 only when world_size is 1
-  int store_fd = -1;  ///< rank 0 of a program that forks its own ranks: a socket already listening on master_port
+  int store_fd = -1;  ///< on rank 0 of a program that forks its own ranks: a socket already listening on master_port
   bool agent_hosts_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE=True: every rank is a client of the agent's store
   std::string launcher;            ///< "tessera", "torchrun", "mpirun", "srun", "kubernetes", "none"; used in messages
   std::string unvouched = {};      ///< "RANK=0, WORLD_SIZE=2" when a shell, a pod or an unknown launcher has set them:
-      ///< nothing guarantees that the other ranks exist; empty: started by an agent that we
-      ///< know
+      ///< nothing guarantees that the other ranks exist; empty: started by an agent that we recognize
   // Set by our own agent only (TESSERA_LAUNCHER=1).
   std::string
       store_address;   ///< TESSERA_STORE=host:port: our authenticated store in the agent; empty: a TCPStore is used
@@ -37,8 +36,8 @@ struct RankEnvironment {
 /// Reads, in this order: RANK/WORLD_SIZE/LOCAL_RANK/LOCAL_WORLD_SIZE/MASTER_ADDR/MASTER_PORT (tessera, torchrun, by
 /// hand), OMPI_COMM_WORLD_* (Open MPI), MV2_COMM_WORLD_* (MVAPICH2), PMI_* with MPI_LOCAL* (MPICH, Intel MPI),
 /// SLURM_PROCID ... (srun), PMI_* alone; JOB_COMPLETION_INDEX with WORLD_SIZE or PET_NNODES and MASTER_ADDR or
-/// PET_MASTER_ADDR (a pod of a Kubernetes Indexed Job, one rank each). Without any of these it is one rank. An empty
-/// variable counts as not set.
+/// PET_MASTER_ADDR (a pod of a Kubernetes Indexed Job, one rank each). Without any of these the process is a job of one
+/// rank. An empty variable counts as not set.
 ///
 /// `arguments`: --local-rank=N / --local_rank=N (appended by torch.distributed.launch) is removed from it and checked
 /// against LOCAL_RANK; -1 (Hugging Face's "not distributed") is removed and has no effect.

@@ -126,7 +126,7 @@ using C = LaunchCommand;
 using V = FlagValues;
 using S = const std::string&;
 
-/// An option of other launchers that is not supported here.
+/// Builds an option of other launchers that is not supported here.
 LaunchFlag refused(std::vector<std::string> names, const std::string& value, const std::string& advice) {
   return {std::move(names), value, "",
           [advice](C&, V&, S name, S) { throw InputError(concat("tessera launch: ", name, " ", advice)); }};

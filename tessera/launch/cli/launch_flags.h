@@ -19,7 +19,7 @@ struct StreamFlags {
   std::map<int, int> of_rank;
 };
 
-/// Values that can be interpreted only after all options were read.
+/// Values that can be interpreted only after all options have been read.
 struct FlagValues {
   std::optional<int> total;        ///< accelerate's --num_processes: ranks of all machines
   std::optional<int> per_machine;  ///< torchrun's --nproc_per_node
@@ -33,7 +33,7 @@ struct FlagValues {
 };
 
 struct LaunchFlag {
-  std::vector<std::string> names;  ///< with '_' for '-'; the first ones are shown in the help
+  std::vector<std::string> names;  ///< with '_' for '-'; the help shows the first ones
   std::string value;               ///< the value's name in the help; empty: a switch
   std::string help;                ///< empty: accepted, not shown
   std::function<void(LaunchCommand&, FlagValues&, const std::string& name, const std::string& value)> apply;

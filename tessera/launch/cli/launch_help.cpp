@@ -29,7 +29,7 @@ std::string wrap(const std::string& text, std::size_t column, std::size_t indent
 }
 
 std::string describe(const LaunchFlag& flag) {
-  const std::size_t shown = std::min<std::size_t>(flag.names.size(), 2);  // further names are rarely used aliases
+  const std::size_t shown = std::min<std::size_t>(flag.names.size(), 2);  // the other names are rarely used aliases
   std::string left = "  " + join(std::span(flag.names).first(shown)) + (flag.value.empty() ? "" : " " + flag.value);
   if (left.size() + 2 > help_column) {
     left += "\n" + std::string(help_column, ' ');

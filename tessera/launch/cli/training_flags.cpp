@@ -2,7 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/json_lenient.h>
+#include <tessera/base/json/json_lenient.h>
 #include <tessera/base/text.h>
 #include <tessera/config/accelerate/accelerate_environment.h>
 #include <tessera/config/accelerate/accelerate_file.h>
@@ -29,7 +29,7 @@ Value of_flag(const std::string& value, const std::string& flag) {
   return leaf;
 }
 
-/// A key of accelerate's file as an option of its launcher.
+/// Returns a key of accelerate's file as an option of its launcher.
 LaunchFlag key_flag(std::string name, std::string section, std::string key, bool is_switch = false,
                     std::string help = "", std::string value = "X") {
   return {{"--" + std::move(name)},
@@ -139,7 +139,7 @@ class Merged {
     export_all();
   }
 
-  /// Path of accelerate's default file, if it is in use; else empty.
+  /// Path of accelerate's default file if it is in use; otherwise empty.
   const std::string& default_file() const { return default_file_; }
 
  private:
@@ -157,7 +157,7 @@ class Merged {
     root_ = config::load_accelerate_file(path, &command_.notes);
   }
 
-  /// Options override the file, as in accelerate's launcher: differing values are reported.
+  /// Options override the file, as in accelerate's launcher; different values are reported.
   void tell_replaced(const Value& file, const Value& now, std::string_view prefix) {
     for (const auto& [key, before] : file.members()) {
       const std::string bare = key.starts_with(prefix) ? key.substr(prefix.size()) : key;
@@ -176,7 +176,7 @@ class Merged {
     }
   }
 
-  /// Replaces the key, however it is spelled.
+  /// Replaces the key, regardless of its spelling.
   void set(const std::string& section, const std::string& key, Value value) {
     if (section.empty()) return root_.set(key, std::move(value));
     const std::string_view prefix = config::accelerate_prefix(section);
@@ -239,7 +239,7 @@ class Merged {
     const bool object = trim(given).starts_with("{");
     if (!object && !path_exists(given)) {
       if (given.ends_with(".json") || given.find('/') != std::string::npos ||
-          given.size() < 16)  // else it may be base64
+          given.size() < 16)  // otherwise it may be base64
         problems.lines.push_back(concat("deepspeed_config_file ", given, ": no such file"));
       return;
     }
@@ -337,7 +337,8 @@ std::vector<LaunchFlag> training_flags() {
        }},
       kind_flag("use_megatron_lm", "MEGATRON_LM", "settings are --megatron_lm_..."),
       // Accepted, not shown.
-      {{"--use_parallelism_config"}, "", "", [](C&, V&, S, S) {}},  // implied by its sizes
+      {{"--use_parallelism_config"}, "", "", [](C&, V&, S, S) {}},  // implied by the sizes of the parallelism
+                                                                    // configuration
       key_flag("debug", "", "debug", true),
       key_flag("gpu_ids", "", "gpu_ids", false, "", "LIST"),
       key_flag("main_training_function", "", "main_training_function"),

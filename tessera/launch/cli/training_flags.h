@@ -27,7 +27,7 @@ struct TrainingFlags {
   bool cpu = false;
 };
 
-/// The rows of these options, for launch_flags().
+/// Table rows of these options, for launch_flags().
 std::vector<LaunchFlag> training_flags();
 
 /// Reads the files, checks everything, and adds to the command: exports for the ranks, notes for the user, and, where

@@ -18,8 +18,8 @@ namespace {
 constexpr double clock_fails = 300, clock_warns = 0.5;  // seconds
 constexpr double slow_host = 1.25;                      // times the median of all hosts
 constexpr double slow_link = 0.5;                       // times the median bandwidth
-constexpr double gigabit = 0.9e9 / 8;                   // bytes per second that a gigabit interface carries
-constexpr double late_answer = 5, late_seconds = 1e-3;  // times the median round trip, and at least this long
+constexpr double gigabit = 0.9e9 / 8;                   // bytes per second of a gigabit interface
+constexpr double late_answer = 5, late_seconds = 1e-3;  // times the median round trip, with this minimum
 
 std::size_t index(int host) { return static_cast<std::size_t>(host); }
 
@@ -118,7 +118,7 @@ class Judge {
     }
   }
 
-  /// Checks a property that should be equal on all hosts. Hosts that differ from the majority are at fault.
+  /// Checks a property that should be equal on all hosts. Hosts that differ from the majority are reported as at fault.
   void same(const char* check, Health bad, const std::function<std::string(const HostReport&)>& of,
             const std::string& remedy) {
     std::map<std::string, std::vector<int>> kinds;
@@ -242,7 +242,7 @@ class Judge {
                                           [](const Link* a, const Link* b) { return bandwidth(*a) < bandwidth(*b); });
     const std::string found = concat(per_second(usual), " each way (median); least ", per_second(bandwidth(**slowest)),
                                      ", ", name((*slowest)->from), " - ", name((*slowest)->to));
-    std::vector<int> slow;  // hosts whose links are slow whatever the other end
+    std::vector<int> slow;  // hosts whose links are slow with every other host
     for (std::size_t host = 0; host < hosts_.size(); ++host)
       if (of_host[host].size() > 1 && median(of_host[host]) < slow_link * usual) slow.push_back(static_cast<int>(host));
     bool good = true;
@@ -385,7 +385,8 @@ Value value_of(const Allocation& allocation, std::span<const SharedFinding> find
 }
 
 std::vector<BadHost> bad_hosts(const Allocation& allocation, std::span<const SharedFinding> findings) {
-  // A warning about a host's own settings costs only that host some speed; these slow all others down.
+  // A warning about a host's own settings affects only that host; a warning of these checks means that it slows all
+  // others down.
   constexpr std::array<std::string_view, 4> hold_up = {"speed of hosts", "bandwidth", "delay", "slow cores"};
   std::vector<BadHost> bad;
   for (const SharedFinding& shared : findings) {

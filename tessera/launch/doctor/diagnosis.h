@@ -11,7 +11,7 @@
 
 namespace tessera::launch {
 
-/// Result of a check: a warning costs speed; with a failure a job will not start or not last.
+/// Result of a check. A warning costs speed; with a failure, a job will not start or will not finish.
 enum class Health : unsigned char { good, warning, failure };
 
 /// "good", "warning", "failure".
@@ -25,7 +25,7 @@ struct Finding {
   std::string remedy;  ///< empty when good
 };
 
-/// One finding per check that can be made on this machine, always in the same order.
+/// Returns one finding per check that is possible on this machine, always in the same order.
 std::vector<Finding> diagnose(const Readings& readings);
 /// The worst health among them.
 Health worst(std::span<const Finding> findings);

@@ -32,7 +32,7 @@ constexpr std::uint64_t least_bytes = std::uint64_t{1} << 20, most_bytes = std::
 constexpr int pings = 32;
 constexpr milliseconds hello_patience(3000), connect_patience(10000);
 
-/// Why two hosts cannot communicate. Caught in this file, where it becomes Link::failure.
+/// The reason why two hosts cannot communicate. It is caught in this file and becomes Link::failure.
 struct LinkFailure {
   std::string why;
 };
@@ -43,7 +43,7 @@ std::int64_t wall_clock() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-/// A request of the caller to the callee. Both are 64-bit little-endian machines (no others are supported).
+/// A request from the caller to the callee. Both are 64-bit little-endian machines, the only supported ones.
 struct Request {
   enum Kind : std::uint64_t { clock = 1, take, give, end } kind;
   std::uint64_t bytes;
@@ -99,7 +99,7 @@ class Wire {
     return value;
   }
 
-  /// Sends the same buffer repeatedly; it stays in the cache, so that the network is measured and not the memory.
+  /// Sends the same buffer repeatedly; it stays in the cache, so this measures the network and not the memory.
   void send_many(std::uint64_t count) {
     for (; count > 0; count -= std::min<std::uint64_t>(count, buffer_.size()))
       send(buffer_.data(), std::min<std::uint64_t>(count, buffer_.size()));
@@ -154,7 +154,7 @@ class Callee {
   }
 
  private:
-  /// Callers of later rounds may arrive first: they are kept until their turn.
+  /// Callers of later rounds may arrive first; their connections are kept until it is their turn.
   Wire await(int place) {
     const auto deadline = Clock::now() + options_.patience;
     for (;;) {
@@ -191,7 +191,7 @@ class Callee {
   std::map<int, Wire> waiting_;
 };
 
-/// Duration of a request in seconds, from its first byte to the last of the answer.
+/// Duration of a request in seconds, from its first byte to the last byte of the answer.
 double seconds_of(Wire& wire, Request::Kind kind, std::uint64_t bytes) {
   const std::int64_t begin = monotonic_ns();
   wire.send(Request{kind, bytes});
@@ -204,7 +204,7 @@ double seconds_of(Wire& wire, Request::Kind kind, std::uint64_t bytes) {
   return seconds_since(begin);
 }
 
-/// Bytes per second in one direction; a first MiB determines how many are worth sending.
+/// Bytes per second in one direction; a first MiB determines how many bytes to send.
 double rate(Wire& wire, Request::Kind kind, double round_trip, double seconds) {
   const double first = std::max(seconds_of(wire, kind, least_bytes) - round_trip, 1e-6);
   const double wanted = seconds / first * static_cast<double>(least_bytes);
@@ -277,7 +277,7 @@ std::vector<Link> links_from(const std::string& text, int from) {
   return links;
 }
 
-/// The entries of all hosts, in their order: each of them listens by then.
+/// The entries of all hosts, in host order; a host publishes its entry once it is listening.
 std::vector<Place> exchange_places(StoreClient& store, const LinkOptions& options, const Place& own) {
   const auto key = [&](int host) { return concat(options.key_prefix, "place/", host); };
   store.multi_set({key(options.host)},
@@ -304,8 +304,8 @@ std::vector<Place> exchange_places(StoreClient& store, const LinkOptions& option
 int rounds_of_pairs(int hosts) { return hosts < 2 ? 0 : hosts - 1 + hosts % 2; }
 
 std::optional<int> partner(int round, int host, int hosts) {
-  // Host n-1 stays and the others rotate: in round r those hosts meet whose indices add up to r, counted around the
-  // circle. With an odd number, the host that would meet the staying one pauses.
+  // Host n-1 is fixed and the others rotate: in round r those hosts meet whose indices add up to r, counted around the
+  // circle. With an odd number of hosts, the one that would meet the fixed host pauses.
   const int circle = rounds_of_pairs(hosts);
   const int staying = circle;
   int other = 0;

@@ -63,7 +63,8 @@ std::optional<Allocation> meet(const RankEnvironment& environment, const HostRep
   links.key_prefix = prefix;
   allocation.links = measure_links(store, links);
 
-  // When the first rank exits with a failure, its agent ends all others; so it waits until they have read their data.
+  // When the first rank exits with a failure, its agent ends all others; so that rank waits until the others have read
+  // their data.
   store.add(prefix + "left", 1);
   if (links.host == 0)
     for (const auto end = std::chrono::steady_clock::now() + patience; std::chrono::steady_clock::now() < end;) {

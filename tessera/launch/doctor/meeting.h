@@ -19,8 +19,8 @@ bool can_meet(const RankEnvironment& environment);
 HostReport report_of(const Readings& readings);
 
 /// Collective over all ranks: ranks that are not the first of their host pass `nullptr` and return nullopt at once. The
-/// others wait for one another, exchange reports, measure their links, and all return the same. `patience`: how long to
-/// wait for absent hosts. Throws Error naming the store or the missing hosts.
+/// others wait for each other, exchange reports and measure their links; all return the same result. `patience`: how
+/// long to wait for absent hosts. Throws Error naming the store or the missing hosts.
 std::optional<Allocation> meet(const RankEnvironment& environment, const HostReport* own,
                                std::chrono::milliseconds patience = std::chrono::seconds(60));
 

@@ -72,7 +72,7 @@ std::optional<double> processor_quota(const std::string& root) {
   if (const auto folder = group_folder(root, "")) {
     std::ifstream in(*folder + "/cpu.max");
     double quota = 0, period = 0;
-    if (in >> quota >> period && period > 0) return quota / period;  // "max" is not a number: unlimited
+    if (in >> quota >> period && period > 0) return quota / period;  // "max" is not a number and means unlimited
   }
   const auto folder = group_folder(root, "cpu");
   if (!folder) return std::nullopt;

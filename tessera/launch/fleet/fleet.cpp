@@ -115,7 +115,7 @@ class Fleet::Link {
     told_ = event;
   }
 
-  /// Prints the event that ends or restarts this machine when it came after the last rank here had exited.
+  /// Prints the event that ends or restarts this machine if it came after the last rank here had exited.
   void tell_event() {
     const auto event = link_.event(false);
     if (told_.empty() && event && event->kind != FleetEvent::stop) tell(event->text);
@@ -144,7 +144,7 @@ class Fleet::Link {
     serve();
   }
 
-  /// A short wait during which machine 0 serves its store.
+  /// Waits briefly; on machine 0, serves the store during the wait.
   void serve() {
     const auto until = Clock::now() + std::chrono::milliseconds(20);
     if (options_.server == nullptr) {
@@ -168,7 +168,7 @@ class Fleet::Link {
       const wire::Introduction machine = wire::read_introduction(*text);
       if (machine.num_machines != options_.num_machines) {
         refuse(concat("machine ", k, " (", machine.hostname, ") was started with --num_machines ", machine.num_machines,
-                      ", machine 0 (", options_.hostname, ") ", options_.num_machines,
+                      ", machine 0 (", options_.hostname, ") with ", options_.num_machines,
                       ": use the same number on all machines"));
       }
       machines.push_back({machine.hostname, machine.local_processes, 0, machine.token});
@@ -176,7 +176,7 @@ class Fleet::Link {
     return machines;
   }
 
-  /// Machine 0: publishes the plan of generation 0 once all have joined.
+  /// Machine 0: publishes the plan of generation 0 once all machines have joined.
   void introduce() {
     if (planned_) return;
     FleetPlan plan;
@@ -225,7 +225,7 @@ class Fleet::Link {
                   " --main_process_port ", options_.store_port, " ...");
   }
 
-  /// The other machines: wait for machine 0's verdict, or for the news that it is gone.
+  /// The other machines: waits for machine 0's verdict, or until machine 0 is known to be gone.
   FleetVerdict learn(const FleetOutcome& outcome) {
     Notices notices(options_);
     for (;;) {
@@ -299,8 +299,7 @@ class Fleet::Link {
     return verdict;
   }
 
-  /// How the generation ended on each machine that is not lost; the outcome of one that does not report forbids a
-  /// restart.
+  /// How the generation ended on each machine that is not lost. A machine that does not report rules out a restart.
   std::vector<FleetOutcome> collect() {
     std::set<int> waited;
     for (int k = 0; k < options_.num_machines; ++k) waited.insert(k);
@@ -362,7 +361,7 @@ class Fleet::Link {
         const bool all = static_cast<int>(missed.size()) == options_.num_machines - 1 && missed.size() > 1;
         say(concat("waiting up to ", options_.join_seconds, " s for ", machine_names(missed), " to return: ",
                    all ? "this machine may be the one that is cut off. An agent returns" : "an agent returns",
-                   " by itself when only the network was down; otherwise start it again"));
+                   " by itself if only the network was down; otherwise start it again"));
       }
       std::erase_if(away, [&](int machine) { return server.get(wire::machine_key(machine)).has_value(); });
       if (away.empty()) return;

@@ -179,8 +179,9 @@ StoreClient& FleetLink::client() {
   return *client_;
 }
 
-/// Whether to retry; waits a moment. False once the time is over, or when nobody has listened for ended_seconds.
-/// Machine 0 may always retry: its store is in its own process, and answers as soon as that runs again.
+/// Waits a moment and returns whether to retry. False once the time is over, or when nobody has listened for
+/// ended_seconds. Machine 0 may always retry: its store is in its own process and answers as soon as that process runs
+/// again.
 bool FleetLink::may_try_again(const StoreLost& lost, Tries& tries) {
   client_.reset();
   const auto now = Clock::now();
@@ -194,8 +195,8 @@ bool FleetLink::may_try_again(const StoreLost& lost, Tries& tries) {
   return true;
 }
 
-/// A silent connection may be one whose packets were lost during a network outage: TCP then waits as long again as the
-/// outage lasted, while a new connection gets through at once. In a slow network answers take long, so each attempt
+/// The packets of a silent connection may have been lost in a network outage: TCP then waits as long again as the
+/// outage lasted, while a new connection gets through at once. In a slow network answers take longer, so each attempt
 /// waits longer than the previous one.
 void FleetLink::in_contact(const std::function<void(StoreClient&)>& call) {
   Tries tries{Clock::now() + to_milliseconds(options_.lost_seconds)};
@@ -247,7 +248,7 @@ std::string FleetLink::loss(bool no_answer) {
   return concat(lost, " for ", options_.lost_seconds, " s (--host_timeout): ");
 }
 
-/// Waits for rejoin(), and joins again. False: not possible.
+/// Waits for rejoin() and joins again. Returns false if that is not possible.
 bool FleetLink::come_back() {
   {
     std::unique_lock lock(mutex_);
@@ -327,10 +328,11 @@ void FleetLink::join() {
     const auto generation = now ? parse_int(*now) : std::nullopt;
     if (const auto text = generation ? store.find(wire::plan_key(static_cast<int>(*generation))) : std::nullopt) {
       const FleetPlan plan = wire::read_plan(*text, options_.machine_rank);
-      if (plan.machines[me].token == token_) {                    // else the plan was made before this agent joined
+      if (plan.machines[me].token == token_) {                    // otherwise the plan was made before this agent
+                                                                  // joined
         store.set_answer_timeout(to_milliseconds(try_seconds_));  // this connection was opened with a long timeout
         const std::lock_guard lock(mutex_);
-        // The former generation's events and outcome do not belong to this one.
+        // The previous generation's events and outcome do not belong to this one.
         event_.reset();
         to_report_.reset();
         outcome_.reset();
@@ -401,9 +403,9 @@ void FleetLink::keep_contact() {
   }
 }
 
-/// Machine 0: another agent without heartbeats is lost (its host died, hangs or is cut off, or it has exited).
+/// Machine 0: an agent without heartbeats is lost (its host died, hangs or is cut off, or it has exited).
 void FleetLink::watch_hearts() {
-  // Time during which this agent does not run, or its own store is slow, reveals nothing about the others.
+  // Time during which this agent does not run, or its own store is slow, does not count against the others.
   const auto now = Clock::now();
   const auto away = std::max(now - looked_ - std::chrono::seconds(1), Clock::duration::zero());
   looked_ = now;

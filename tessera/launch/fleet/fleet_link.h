@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The thread by which an agent keeps contact with the job's store (fleet.h): it joins, sends heartbeats, reports this
-/// machine's events and fetches those of the others. The agent's own loop never waits for it.
+/// The thread that keeps an agent in contact with the job's store (fleet.h): it joins, sends heartbeats, reports this
+/// machine's events and fetches those of the other machines. The agent's own loop never waits for it.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/fleet/fleet.h>
@@ -26,23 +26,23 @@ std::string machine_key(int machine);
 std::string plan_key(int generation);
 std::string event_key(int generation);
 std::string heart_key(int machine);
-std::string lost_key(int generation, int machine);  ///< why machine 0 considers it lost
+std::string lost_key(int generation, int machine);  ///< reason why machine 0 considers the machine lost
 std::string ended_key(int machine);           ///< the will of its agent: Heart::connection of the closed connection
 std::string newest_key(int machine);          ///< the agent that replaces all before it: its first token
 constexpr const char* now_key = "fleet/now";  ///< the generation of the newest plan
 std::string outcome_key(int generation, int machine);
 std::string verdict_key(int generation);
 std::string acknowledged_key(int generation, int machine);
-constexpr const char* refused_key = "fleet/refused";  ///< why the job cannot begin
+constexpr const char* refused_key = "fleet/refused";  ///< reason why the job cannot begin
 
 struct Introduction {
   int num_machines = 1, local_processes = 1;
   std::string token;  ///< distinguishes two agents with the same machine rank
   std::string hostname;
 };
-/// Shows that an agent is alive; renewed with every heartbeat.
+/// Shows that an agent is alive; updated with every heartbeat.
 struct Heart {
-  std::string connection;  ///< identifies the connection that sent it, different for each
+  std::string connection;  ///< unique id of the connection that sent it
   std::string beats;       ///< counter
 };
 std::string write(const Heart& value);
@@ -69,20 +69,21 @@ class FleetLink {
 
   int event_fd() const noexcept { return event_fd_.get(); }
 
-  // For the agent's thread. All return at once.
+  // Methods for the agent's thread. All return at once.
   void report(const FleetEvent& event);
   std::optional<FleetEvent> event(bool drain);
   void give(const FleetOutcome& outcome);
   std::optional<FleetPlan> joined();              ///< the plan this machine joined, once it has joined
-  std::optional<FleetPlan> plan(int generation);  ///< nullopt until it is available
-  std::optional<FleetVerdict> verdict();          ///< the verdict of this generation, once it is available
+  std::optional<FleetPlan> plan(int generation);  ///< nullopt until available
+  std::optional<FleetVerdict> verdict();          ///< the verdict of this generation, once available
   void begin(int generation);                     ///< forgets the last generation's event and verdict
-  void throw_if_refused();                        ///< rethrows the exception that ended the joining
-  std::string waiting_for();                      ///< shown to users while the store cannot be reached; else empty
+  void throw_if_refused();                        ///< rethrows the exception that made joining fail
+  std::string waiting_for();                      ///< shown to users while the store cannot be reached; otherwise empty
   std::set<int> lost();                           ///< machine 0: all machines that have lost contact in this
                                                   ///< generation, even if another event came first
-  std::optional<std::string> cut();               ///< why this machine has lost contact with the store for good
-  bool store_ended();                             ///< the store has ended: contact will not return
+  std::optional<std::string> cut();               ///< reason why this machine has permanently lost contact with the
+                                                  ///< store
+  bool store_ended();                             ///< the store has exited: contact will not be restored
   void rejoin();                                  ///< after cut(): tries to join again, as a new agent would
 
  private:
@@ -104,19 +105,19 @@ class FleetLink {
   struct Tries {
     Clock::time_point until;                        ///< deadline
     Clock::time_point begin = {};                   ///< begin of the current attempt
-    std::optional<Clock::time_point> refused = {};  ///< since when every attempt was refused; empty: the last one was
-                                                    ///< not
+    std::optional<Clock::time_point> refused = {};  ///< start of the current series of refused attempts; empty: the
+                                                    ///< last attempt was not refused
   };
   bool may_try_again(const StoreLost& lost, Tries& tries);
-  /// Repeats a call, or several, on a new connection when the old one broke or brought no answer; throws StoreLost
-  /// after lost_seconds, or ended_seconds of refused connections.
+  /// Repeats a call, or several, on a new connection when the old one broke or did not answer; throws StoreLost after
+  /// lost_seconds, or ended_seconds of refused connections.
   void in_contact(const std::function<void(StoreClient&)>& call);
 
   const FleetOptions options_;
   UniqueFd event_fd_;
-  std::string token_;         ///< distinguishes this agent from others of the same machine rank; used by the thread
+  std::string token_;         ///< distinguishes this agent from others with the same machine rank; used by the thread
                               ///< only
-  const std::string origin_;  ///< its first token, which it keeps when it rejoins
+  const std::string origin_;  ///< the agent's first token, which it keeps when it rejoins
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -134,7 +135,7 @@ class FleetLink {
 
   // Used by the thread only.
   std::unique_ptr<StoreClient> client_;
-  std::string connection_;  ///< distinguishes it from earlier ones
+  std::string connection_;  ///< distinguishes this connection from earlier ones
   bool joined_ = false, came_before_ = false;
   double try_seconds_ = 1;  ///< time after which a connection without an answer is replaced; grows until one answers
   int connections_ = 0;
@@ -143,7 +144,7 @@ class FleetLink {
   struct Watched {
     std::string heart;
     Clock::time_point heard;
-    std::optional<Clock::time_point> ended;  ///< since when its last connection is known to be closed
+    std::optional<Clock::time_point> ended;  ///< when its last connection was found closed
   };
   std::vector<Watched> watched_;
   Clock::time_point looked_{}, stood_until_{};

@@ -35,7 +35,7 @@ void reserve_files(int num_processes) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// The same on every host, and different for each run: where the secret is always the same, the port differs.
+/// The same on every host and different for each run: if the secret is always the same, the port still differs.
 std::string job_id(const Secret& secret, int port) {
   const std::string known = concat("job ", port);
   Sha256 hash;
@@ -81,7 +81,7 @@ Host::Host(const std::vector<std::string>& command, const LaunchOptions& options
   if (options.machine_rank == 0) {
     StoreOptions how;
     how.address = options.master_addr;
-    how.port = alone ? 0 : options.master_port;  // alone, the given port is for the ranks
+    how.port = alone ? 0 : options.master_port;  // on a single host, the given port is for the ranks
     how.secret = secret;
     store.emplace(how);
   }

@@ -23,8 +23,8 @@ namespace tessera::launch {
 
 class Host {
  public:
-  /// Checks everything that can be checked before the start; opens the report file; starts the store; meets the other
-  /// hosts (which may take arbitrarily long). Throws InputError, and Error when the others do not come.
+  /// Checks everything that can be checked before the start; opens the report file; starts the store; waits for the
+  /// other hosts (which can take arbitrarily long). Throws InputError, and Error if the others do not join.
   Host(const std::vector<std::string>& command, const LaunchOptions& options);
 
   /// The plan of the first generation: which ranks run where.
@@ -32,7 +32,7 @@ class Host {
 
   /// Prints a line for the user, on standard error and in LOG_DIR/agent.log.
   void say(const std::string& text);
-  /// The same for a matter of all machines: where one terminal shows all agents, only machine 0 prints it.
+  /// The same for news that concerns all machines: if one terminal shows all agents, only machine 0 prints it.
   void say_for_all(const std::string& text);
   /// Writes to LOG_DIR/agent.log only.
   void note(const std::string& text);
@@ -44,8 +44,8 @@ class Host {
 
   /// Prints the lines of a report, indented.
   void say_lines(const std::string& text);
-  /// Writes a text that is too long for the terminal to a file next to the ranks' logs; returns its path, empty without
-  /// a log_dir.
+  /// Writes a text that is too long for the terminal to a file next to the ranks' logs; returns its path, which is
+  /// empty without a log_dir.
   std::string write_report(const std::string& name, const std::string& text);
   /// The escape sequence that clears rank 0's progress line before another line is printed; empty if `fd` shows no
   /// progress line.
@@ -59,7 +59,7 @@ class Host {
   OomWatch oom;
   const Secret secret;
   const UniqueFd secret_fd;
-  const UniqueFd configuration_fd;   ///< none when LaunchOptions::configuration is empty
+  const UniqueFd configuration_fd;   ///< not set if LaunchOptions::configuration is empty
   std::optional<StoreServer> store;  ///< on machine 0
   std::string store_where;           ///< its "host:port"
   std::unique_ptr<Fleet> fleet;      ///< with several hosts

@@ -31,12 +31,12 @@ std::vector<HostSlots> read_hostfile(const std::string& path);
 std::vector<std::string> read_bad_hosts(const std::string& path);
 
 /// DeepSpeed's filters: "worker-0@worker-1:0,2" names hosts, or single slots of a host. Keeps only (include) or drops
-/// (exclude) the named ones; at most one of the two may be given. The order of the hostfile stays; hosts without
+/// (exclude) the named ones; at most one of the two may be given. Keeps the order of the hostfile; hosts without
 /// remaining slots are removed. Errors: unknown host or slot, a duplicate, nothing left.
 std::vector<HostSlots> filter_hosts(const std::vector<HostSlots>& hosts, const std::string& include,
                                     const std::string& exclude);
 
-/// CUDA_VISIBLE_DEVICES for a host with only some slots in use, "1,3"; empty when they are the first ones.
+/// CUDA_VISIBLE_DEVICES for a host with only some slots in use, "1,3"; empty when those are the first slots.
 std::string device_list(const HostSlots& host);
 
 /// Expands as `scontrol show hostnames LIST` does: "gpu[07-09,12],rack[0-1]n[1-2]-ib" -> gpu07 gpu08 gpu09 gpu12

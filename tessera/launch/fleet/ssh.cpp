@@ -39,7 +39,7 @@ std::string without_user(const std::string& host) { return host.substr(host.find
 
 constexpr double lived_long = 60;                      // seconds after which an agent is restarted without a growing
                                                        // pause
-constexpr std::chrono::seconds last_agents_after{30};  // for agents that do not get machine 0's verdict
+constexpr std::chrono::seconds last_agents_after{30};  // time to wait for agents that do not get machine 0's verdict
 constexpr double first_pause = 1, longest_pause = 30;  // seconds before an agent is started again
 
 /// The agent on one host as seen from here: an ssh process, or the agent itself.
@@ -60,7 +60,7 @@ struct RemoteAgent {
 struct Seat {
   std::unique_ptr<RemoteAgent> agent;
   bool joined = false;                          ///< it has joined the job at least once
-  std::optional<Clock::time_point> again = {};  ///< when its agent is to be restarted
+  std::optional<Clock::time_point> again = {};  ///< when to restart its agent
   RestartPause pause{first_pause, longest_pause};
 };
 
@@ -68,7 +68,7 @@ std::string how_it_ended(const RemoteAgent& agent) {
   return concat(agent.over_ssh ? "its ssh " : "its agent ", describe_status(*agent.status));
 }
 
-/// Variables passed to every host: settings of libraries, and those of --export.
+/// Variables passed to every host: settings of libraries, and the variables of --export.
 std::vector<std::string> variables_for(const LaunchCommand& command, const HostSlots& host) {
   std::vector<std::string> result;
   for (char** at = environ; *at != nullptr; ++at) {
@@ -163,7 +163,7 @@ class Job {
     if (over_ssh) {
       char folder[4096];
       if (::getcwd(folder, sizeof folder) == nullptr) throw InputError(concat("getcwd: ", std::strerror(errno)));
-      // The agents know best when the network has been down for too long, and a lost one may return by itself.
+      // Only the agents can judge when the network has been down for too long, and a lost one may return by itself.
       const double patience = options.host_timeout + (options.max_restarts > 0 ? FleetOptions().join_seconds : 10);
       process.command =
           ssh_command(host.name, remote_line(folder, variables_for(command_, host), process.command), patience);
@@ -224,7 +224,8 @@ class Job {
         watched.push_back({agent.process.stderr_pipe().get(), POLLIN, 0});
     }
     const bool pending = std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.again; });
-    const bool looks_soon = pending || next_push_ || out_.full() || err_.full();  // a reader may turn out to be absent
+    const bool looks_soon = pending || next_push_ || out_.full() || err_.full();  // this may reveal that the reader is
+                                                                                  // gone
     ::poll(watched.data(), watched.size(), looks_soon ? 100 : 60'000);
   }
 
@@ -263,8 +264,8 @@ class Job {
     Seat& seat = seats_[static_cast<std::size_t>(machine)];
     RemoteAgent& agent = *seat.agent;
     for (int i = 0; i < 16; ++i)
-      read_output(agent);  // at most the pipes' contents; processes it left running may
-                           // write on
+      read_output(agent);  // reads no more than the pipes contain, because processes that it left running may continue
+                           // to write
     agent.out.finish();
     agent.err.finish();
     agent.in.reset();
@@ -293,7 +294,7 @@ class Job {
     }
     if (code == 0 || code_ != 0 || (gone && stopping_ && machine > 0)) return;  // the others' exit code counts
     code_ = code == 255 ? static_cast<int>(ExitCode::failed) : code;
-    // The agents agree among themselves; this covers those that never joined.
+    // The agents agree among themselves; this covers agents that never joined.
     const bool saving = code == static_cast<int>(ExitCode::stopped) || code == 130 || code == 128 + SIGTERM;
     stop_after(saving ? command_.options.stop_seconds + 5 : code == 255 ? 1 : 6);
   }
@@ -394,7 +395,7 @@ void obey_stdin(double patience, int end_signal) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != agent) ::_exit(0);
   ::setpgid(0, 0);
-  ::close(1);  // a reader of our output waits for its end
+  ::close(1);  // a reader of our output waits until it is closed
   ::close(2);
   for (;;) {
     char byte = 0;

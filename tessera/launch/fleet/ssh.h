@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One command for several hosts: an agent on each, started with ssh; the first one directly when it is this host.
+/// Runs one command on several hosts: starts an agent on each with ssh, or directly if the first host is this one.
 /// ssh's standard input carries the job's secret, then one byte per signal; its end makes the remote agent stop, so
 /// nothing is left there when this program dies or the connection breaks. With restarts, an agent whose ssh has exited
 /// is started again as long as machine 0's agent runs, which ends the job when the machine does not return.
@@ -16,7 +16,7 @@ namespace tessera::launch {
 /// options ("ssh -p 2222 -i KEY").
 int run_over_ssh(const LaunchCommand& command, const std::string& program);
 
-/// The command, ssh or the one in TESSERA_SSH, that runs `line` (remote_line()) on `host` without prompting. It
+/// The command (ssh or the value of TESSERA_SSH) that runs `line` (from remote_line()) on `host` without prompting. It
 /// tolerates a silent host for `patience` seconds.
 std::vector<std::string> ssh_command(const std::string& host, const std::string& line, double patience = 15);
 
@@ -24,7 +24,7 @@ std::vector<std::string> ssh_command(const std::string& host, const std::string&
 std::string remote_line(const std::string& folder, const std::vector<std::string>& variables,
                         const std::vector<std::string>& command);
 
-/// In an agent started by run_over_ssh: reads the secret's line from standard input.
+/// Reads the secret's line from standard input, in an agent started by run_over_ssh.
 Secret secret_from_stdin();
 /// Forks a process that turns bytes of standard input into signals to this one, and end of file into `end_signal`, then
 /// SIGKILL after `patience` seconds. Call it before threads exist.

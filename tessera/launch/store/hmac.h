@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// SHA-256 by libcrypto, HMAC (RFC 2104) on top of it, random bytes from the kernel, and a constant-time comparison.
+/// SHA-256 from libcrypto, HMAC (RFC 2104) built on it, random bytes from the kernel, and a constant-time comparison.
 
 #include <openssl/sha.h>
 

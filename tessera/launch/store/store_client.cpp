@@ -27,7 +27,7 @@ using wire::Op;
 using wire::Status;
 
 constexpr milliseconds interrupt_period{100};
-constexpr int handshake_attempts = 5;  // many unauthenticated clients may displace a newcomer
+constexpr int handshake_attempts = 5;  // many unauthenticated clients can displace a new one
 
 std::string seconds(milliseconds time) { return format_real(static_cast<double>(time.count()) / 1000, 4) + " s"; }
 
@@ -124,7 +124,7 @@ class Connection {
     if (in_session_) deadline = std::max(deadline, Clock::now() + answer_timeout_);
   }
 
-  // A ready socket is never interrupted: one last look at the store stays possible after a request to stop.
+  // A ready socket is never interrupted, so one last look at the store remains possible after a request to stop.
   void wait_for(short events, Clock::time_point deadline) {
     const bool interruptible = interruptible_ && interrupted_;
     for (;;) {
@@ -201,7 +201,7 @@ struct StoreClient::Impl {
   std::mutex mutex;
   std::vector<std::unique_ptr<Connection>> idle;  // under mutex
   std::string lost;                               // the reason, once the store is lost; under mutex
-  bool nobody_listens = false;                    // whether that was the reason; under mutex
+  bool nobody_listens = false;                    // whether the generation was the reason; under mutex
 
   explicit Impl(StoreClientOptions o) : options(std::move(o)) {}
 
@@ -285,13 +285,13 @@ struct StoreClient::Impl {
     std::uint64_t payload = 0;
     for (const std::string_view field : fields) payload += 4 + field.size();
     if (payload > message_limit) {
-      throw Error(concat("a request of ", payload, " bytes; the rendezvous store at ", where(), " takes at most ",
+      throw Error(concat("a request of ", payload, " bytes; the rendezvous store at ", where(), " accepts at most ",
                          message_limit));
     }
     auto connection = take();
     const bool timed = op == Op::get || op == Op::wait;
     const auto begin = Clock::now();
-    // An endless wait lasts as long as the clock can represent.
+    // A wait without a limit ends at the largest time that the clock can represent.
     const auto deadline =
         !timed       ? begin + options.answer_timeout
         : number < 0 ? Clock::time_point::max()

@@ -38,10 +38,11 @@ struct StoreClientOptions {
   std::function<UniqueFd()> connect;  ///< makes a connection (StoreServer::connect); empty: by TCP to host:port
   int generation = -1;                ///< generation of this rank; -1: an agent, which belongs to all generations
   std::chrono::milliseconds connect_timeout{
-      30000};  ///< how long refused connections are retried: the store may start late
-  std::chrono::milliseconds answer_timeout{30000};  ///< added to a call's own timeout; then the store's agent is lost
+      30000};  ///< how long refused connections are retried, because the store may start late
+  std::chrono::milliseconds answer_timeout{30000};  ///< seconds added to a call's own timeout; after that the store's
+                                                    ///< agent counts as lost
   /// Polled about every 100 ms by calls that wait for a key: a returned text ends the call with StoreLost(text); the
-  /// client stays usable. Meant for the agent's stop flag. Called on the threads that call the client.
+  /// client stays usable. Meant for the agent's stop flag. Runs on the threads that call the client.
   std::function<std::optional<std::string>()> interrupted;
 };
 
@@ -61,7 +62,7 @@ class StoreClient {
   void set(const std::string& key, const std::string& value);
   /// Waits for the key. StoreTimeout names it.
   std::string get(const std::string& key, milliseconds timeout);
-  /// The current value, or nullopt: one round trip.
+  /// Returns the current value, or nullopt, in one round trip.
   std::optional<std::string> find(const std::string& key);
   /// Waits until all keys exist. StoreTimeout names the missing ones.
   void wait(const std::vector<std::string>& keys, milliseconds timeout);
@@ -81,7 +82,7 @@ class StoreClient {
   /// Registers a will: `key` is set to `value` when this process closes the call's connection or dies, but not when the
   /// network fails. An empty key revokes it. Only for a client that makes one call at a time.
   void set_will(const std::string& key, const std::string& value);
-  /// Applies to later calls. Only for a client that makes one call at a time.
+  /// Replaces StoreClientOptions::answer_timeout for later calls. Only for a client that makes one call at a time.
   void set_answer_timeout(milliseconds timeout);
   /// Keys that start with `prefix`, sorted.
   std::vector<std::string> list(const std::string& prefix);

@@ -9,7 +9,7 @@ namespace tessera::launch {
 
 namespace {
 
-constexpr std::size_t piece_bytes = 64 << 10;  // read, hashed or sent in one piece
+constexpr std::size_t piece_bytes = 64 << 10;  // maximum read, hashed or sent at once
 constexpr std::size_t kept_bytes = 64 << 10;   // capacity that an idle connection may retain
 
 void empty(std::string& buffer) {

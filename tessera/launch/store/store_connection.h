@@ -21,14 +21,14 @@ class StoreConnection {
   enum class Progress {
     more,     ///< nothing complete yet
     whole,    ///< a complete message: take() it
-    ended,    ///< the peer closed it, or the network did: left_by_peer()
+    ended,    ///< the peer closed it, or the network failed: see left_by_peer()
     invalid,  ///< the bytes cannot be the next message of a peer that knows the secret
   };
 
   explicit StoreConnection(UniqueFd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
-  /// Whether an ended connection was closed by the peer or the peer died (its kernel closed it); false: the network
+  /// Whether an ended connection was closed by the peer, or by its kernel because the peer died; false: the network
   /// failed.
   bool left_by_peer() const;
   Stage stage() const { return stage_; }
@@ -48,7 +48,7 @@ class StoreConnection {
   bool proof_is_right() const;
   void begin_session();
 
-  /// Sends handshake bytes at once; false when the socket does not accept all of them (a new one always does).
+  /// Sends handshake bytes at once; false if the socket does not accept all of them (a new socket always does).
   bool send_reply(const std::string& bytes);
   /// Queues an answer; only one at a time.
   void answer(std::uint16_t kind, std::int64_t number, const std::vector<std::string>& fields);
@@ -70,7 +70,7 @@ class StoreConnection {
   std::string out_;
   std::size_t out_hashed_ = 0, out_sent_ = 0;
   bool out_sealed_ = false;  // the MAC is at the end of out_
-  int failure_ = 0;          // errno of the call that ended it
+  int failure_ = 0;          // errno of the call that ended the connection
 };
 
 }  // namespace tessera::launch

@@ -15,8 +15,8 @@ using Secret = std::array<std::uint8_t, 32>;
 /// Generates a secret with getrandom(2).
 Secret make_secret();
 
-/// A sealed memfd that contains the secret, close-on-exec: the agent clears that flag in the child (or dup2s it) and
-/// passes the descriptor's number in TESSERA_SECRET_FD.
+/// Returns a sealed memfd that contains the secret. It is close-on-exec: the agent clears that flag in the child (or
+/// dup2s it) and passes the descriptor's number in TESSERA_SECRET_FD.
 UniqueFd secret_to_fd(const Secret& secret);
 
 /// Reads the secret with pread, so that several ranks can share the descriptor, which stays open. Throws InputError

@@ -35,9 +35,9 @@ using wire::Status;
 constexpr std::size_t bytes_per_turn = 256 << 10;  // bytes per connection, in each direction
 constexpr int accepts_per_turn = 32;               // fewer than `pending`: a peer that sent its hello is served before
                                                    // it can be displaced
-constexpr std::size_t remembered_hellos = 16384;   // nonces that are refused if repeated
-constexpr std::chrono::milliseconds turn_budget{10};   // then the agent does other work
-constexpr std::chrono::milliseconds accept_pause{50};  // when the process has no descriptors left
+constexpr std::size_t remembered_hellos = 16384;   // number of recent nonces that are refused if repeated
+constexpr std::chrono::milliseconds turn_budget{10};   // maximum time before the agent does other work
+constexpr std::chrono::milliseconds accept_pause{50};  // pause when the process has no descriptors left
 constexpr std::uint64_t listener_id = 0, inside_id = 1;
 
 }  // namespace
@@ -55,9 +55,9 @@ struct StoreServer::Impl {
     std::string waits_for;  // the key that a parked request waits for next; the request's bytes stay in the connection
     bool parked = false;
     bool closing = false;              // closed once everything is sent
-    std::string will_key, will_value;  // set when the peer leaves; an empty key: no will
+    std::string will_key, will_value;  // set when the peer leaves; empty key: not set
     std::uint32_t events = 0;
-    std::size_t counted = 0;                   // bytes of its buffers that are included in Impl::buffered
+    std::size_t counted = 0;                   // bytes of its buffers that Impl::buffered includes
     std::list<std::uint64_t>::iterator place;  // in strangers or greeters, until authentication
   };
 
@@ -188,7 +188,7 @@ struct StoreServer::Impl {
 
   int unauthenticated() const { return static_cast<int>(strangers.size() + greeters.size()); }
 
-  /// Makes room for one more: displaces the oldest peer without a valid hello, else the oldest with one.
+  /// Makes room for one more: displaces the oldest peer without a valid hello, or else the oldest peer with one.
   void make_room() {
     if (unauthenticated() < options.limits.pending) return;
     refuse(strangers.empty() ? greeters.front() : strangers.front());
@@ -199,7 +199,8 @@ struct StoreServer::Impl {
       UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-          // No descriptors left: release one, and do not spin on a listener that stays readable.
+          // When no descriptors are left, releases one, so that the loop does not spin on a listener that stays
+          // readable.
           if (unauthenticated() > 0) refuse(strangers.empty() ? greeters.front() : strangers.front());
           listen_events(EPOLL_CTL_MOD, 0);
           accept_again = now + accept_pause;
@@ -347,7 +348,7 @@ struct StoreServer::Impl {
     switch (progress) {
       case StoreConnection::Progress::more:
         if (buffered + table.memory_bytes() <= options.limits.memory_bytes) return;
-        ++counters.broken;  // it sends more than there is room for
+        ++counters.broken;  // the peer sends more than there is room for
         return close(id);
       case StoreConnection::Progress::ended:
         return session ? end(peer) : refuse(id);
@@ -381,7 +382,7 @@ struct StoreServer::Impl {
     } else if (reading) {
       read(peer);
     } else if ((events & (EPOLLRDHUP | EPOLLERR | EPOLLHUP)) != 0) {
-      end(peer);  // it left while its request was waiting
+      end(peer);  // the peer left while its request was waiting
     }
   }
 

@@ -3,7 +3,8 @@
 /// launch/store/: the authenticated store that ranks and agents of a job use for rendezvous: protocol, server and
 /// client.
 /// This header: the server, a key-value store in the agent's single-threaded poll loop, for peers that know the job's
-/// secret. Protocol: store_wire.h. Other peers are disconnected and cannot tie up descriptors or memory for long.
+/// secret. Protocol: store_wire.h. Peers without the secret are disconnected and cannot tie up descriptors or memory
+/// for long.
 
 #include <tessera/launch/agent/unique_fd.h>
 #include <tessera/launch/store/store_secret.h>
@@ -30,8 +31,8 @@ struct StoreLimits {
 
 struct StoreOptions {
   std::string address = "127.0.0.1";  ///< the one interface to listen on: an address, or a name that resolves to one
-  int port = 0;                       ///< 0: any free one
-  Secret secret{};                    ///< all zero is refused
+  int port = 0;                       ///< 0: any free port
+  Secret secret{};                    ///< must not be all zeros
   int generation = 0;                 ///< see set_generation
   StoreLimits limits;
 };
@@ -66,16 +67,17 @@ class StoreServer {
   /// Returns the client's end of a connection that no network can cut, for StoreClientOptions::connect of a client in
   /// this process, which proves the secret like any other. The only method that another thread may call.
   UniqueFd connect();
-  /// When turn() is due even if fd() is not readable (a waiting peer's timeout, a slow handshake); nullopt: never.
+  /// Time at which turn() is due even if fd() is not readable (a waiting peer's timeout, a slow handshake); nullopt:
+  /// never.
   std::optional<std::chrono::steady_clock::time_point> deadline() const;
 
   /// The generation of the running ranks (+1 per restart). Ranks of an older one are refused; connected ones get an
-  /// error and are closed, and the keys under their prefix (generation_prefix) are erased. It only grows.
+  /// error and are closed, and the keys under their prefix (generation_prefix) are erased. The generation only grows.
   void set_generation(int generation);
   int generation() const;
 
-  /// Direct access for the hosting process: like a client's calls, without the network and without waiting. Keys and
-  /// values must respect the limits (Error).
+  /// Direct access for the hosting process: like a client's calls, but without the network and without waiting. Keys
+  /// and values must respect the limits (Error).
   void set(const std::string& key, std::string value);
   std::optional<std::string> get(const std::string& key) const;
   std::int64_t add(const std::string& key, std::int64_t delta);
@@ -84,7 +86,7 @@ class StoreServer {
   std::vector<std::string> list(std::string_view prefix) const;
 
   StoreCounters counters() const;
-  /// Current connections that proved the secret; pending(): those that have not yet.
+  /// Number of connections that have proved the secret; pending(): number of connections that have not yet.
   int connections() const;
   int pending() const;
   std::size_t memory_bytes() const;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t entry_overhead = 128;  // approximate bytes of a tree node and two strings
 
-/// Number of fields of a request: exactly `count`, or any positive multiple of it.
+/// Number of fields of a request: exactly `count`, or any positive multiple of `count`.
 struct Shape {
   std::size_t count;
   bool any_multiple;
@@ -77,12 +77,12 @@ std::optional<StoreAnswer> StoreTable::check_fields(Op op, const Fields& fields,
     const std::size_t limit = key ? limits_.key_bytes : limits_.value_bytes;
     if (fields[i].size() > limit) {
       return refuse(Status::bad_request, concat(key ? "a key" : "a value", " of ", fields[i].size(),
-                                                " bytes; the store takes at most ", limit));
+                                                " bytes; the store accepts at most ", limit));
     }
   }
   if (writes(op) && bytes_ + others + bytes > limits_.memory_bytes) {
     return refuse(Status::full,
-                  concat("the store contains ", bytes_, " bytes (and ", others, " on the way) of at most ",
+                  concat("the store contains ", bytes_, " bytes (plus ", others, " in transit), and the limit is ",
                          limits_.memory_bytes, "; there is no room for ", bytes, " more"));
   }
   return std::nullopt;
@@ -125,7 +125,7 @@ StoreAnswer StoreTable::handle(const wire::Message& request, std::size_t others)
       if (value.size() + fields[1].size() > limits_.value_bytes) {
         return refuse(Status::bad_request,
                       concat("appending to '", fields[0], "' results in a value of ", value.size() + fields[1].size(),
-                             " bytes; the store takes at most ", limits_.value_bytes));
+                             " bytes; the store accepts at most ", limits_.value_bytes));
       }
       value.append(fields[1]);
       put(fields[0], std::move(value), answer);
@@ -140,7 +140,7 @@ StoreAnswer StoreTable::handle(const wire::Message& request, std::size_t others)
       for (const std::string& key : answer.fields) bytes += key.size() + 4;
       if (bytes > limits_.value_bytes) {
         return refuse(Status::full, concat(answer.fields.size(), " keys start with '", fields[0], "', ", bytes,
-                                           " bytes of names; ask for a longer prefix"));
+                                           " bytes of names in total; use a longer prefix"));
       }
       break;
     }
@@ -170,8 +170,8 @@ StoreAnswer StoreTable::get_all(const Fields& keys, bool values) const {
     if (there && values && answer.blocked_on.empty()) {
       bytes += found->second.size();
       if (bytes > limits_.value_bytes + limits_.key_bytes) {
-        return refuse(Status::full, concat("the values of ", keys.size(), " keys are more than ", limits_.value_bytes,
-                                           " bytes together; ask for fewer at a time"));
+        return refuse(Status::full, concat("the values of ", keys.size(), " keys exceed ", limits_.value_bytes,
+                                           " bytes in total; request fewer at a time"));
       }
       answer.fields.push_back(found->second);
     }

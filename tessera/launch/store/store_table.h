@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The contents of the rendezvous store, without network or waiting: a table of keys and values, and the semantics of
-/// the requests on it.
+/// The contents of the rendezvous store: a table of keys and values, and the semantics of the requests on it. It
+/// neither uses the network nor waits.
 
 #include <tessera/launch/store/store_wire.h>
 
@@ -20,8 +20,8 @@ struct StoreAnswer {
   wire::Status status = wire::Status::ok;
   std::int64_t number = 0;
   std::vector<std::string> fields;
-  /// Not empty: the request must wait, and be submitted again when this key appears. Status and fields are then those
-  /// of a timeout.
+  /// Not empty: the request must wait, and be submitted again when this key appears. In that case, status and fields
+  /// are those of a timeout.
   std::string blocked_on;
   /// Keys that the request set: requests blocked on one of them may continue.
   std::vector<std::string> touched;

@@ -10,7 +10,7 @@
 ///                                                                               H(K, "reply" hello-without-mac ..)
 ///     proof  (client)                                                           H(K, "proof" nonce_c nonce_s)
 ///
-/// Both sides have then proved K over the other's fresh nonce, and each direction gets its own key, H(K,
+/// Each side has then proved that it knows K over the other's fresh nonce, and each direction gets its own key, H(K,
 /// "client"|"server" nonce_c nonce_s). Frames of a session:
 ///
 ///     payload_bytes:u32 kind:u16 0:u16 sequence:u64 number:i64 fields:u32 0:u32 | fields x (bytes:u32 ...) | H(key,
@@ -40,7 +40,7 @@ constexpr std::size_t hello_bytes = 80, reply_bytes = 96, proof_bytes = 32;
 
 using Nonce = std::array<std::uint8_t, nonce_bytes>;
 
-/// Meaning of `number` and the fields of a request; in brackets those of the answer.
+/// The comments give `number` and the fields of each request, and those of the answer in brackets.
 enum class Op : std::uint16_t {
   set = 1,      ///< key, value
   get,          ///< number = timeout; keys [their values]
@@ -68,7 +68,7 @@ enum class Status : std::uint16_t {
 /// Milliseconds; a negative timeout never expires.
 constexpr std::int64_t no_timeout = -1;
 
-/// One message in either direction. The fields point into the bytes it was read from.
+/// One message in either direction. The fields point into the bytes from which it was read.
 struct Message {
   std::uint16_t kind = 0;
   std::int64_t number = 0;
@@ -107,7 +107,7 @@ struct Reply {
 };
 
 std::string encode_hello(const Secret& secret, const Hello& hello);
-/// nullopt: the sender does not know the secret. Their version may differ from this one.
+/// nullopt: the sender does not know the secret. The sender's version may differ from this one.
 std::optional<Hello> read_hello(const Secret& secret, std::string_view bytes);
 std::string encode_reply(const Secret& secret, std::string_view hello, const Reply& reply);
 std::optional<Reply> read_reply(const Secret& secret, std::string_view hello, std::string_view bytes);

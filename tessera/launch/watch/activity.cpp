@@ -7,7 +7,7 @@
 namespace tessera::launch {
 namespace {
 
-constexpr double idle_share = 0.05, starved_share = 0.25;  ///< shares of one processor
+constexpr double idle_share = 0.05, starved_share = 0.25;  ///< as shares of one processor
 
 }  // namespace
 

@@ -16,23 +16,23 @@ enum class Activity {
   in_collective,  ///< all of its threads that start collectives are blocked in one
   computes,       ///< it uses processor time, or would if it got a processor
   at_disk,        ///< it waits for a disk or a network file system (state D)
-  long_phase,     ///< none of these, in a phase that it declares long
-  sleeps,         ///< none of these: it waits for something unknown
+  long_phase,     ///< none of the above, in a phase that it has declared long
+  sleeps,         ///< none of the above: it waits for something unknown
 };
 
 /// Processor use of one process, in windows of a second.
 class CpuMeter {
  public:
-  /// Measures the use since the last counted look; looks less than a second after it are ignored.
+  /// Measures the use since the previous measurement; calls less than a second after that are ignored.
   void look(const ProcStatus& status, std::int64_t now_ns);
   /// Processors used during the last window; negative before the first one.
   double share() const { return share_; }
-  /// At least 5 % of a processor.
+  /// Whether it uses at least 5 % of a processor.
   bool burns() const;
-  /// It is runnable but gets less than a quarter of a processor.
+  /// Whether it is runnable but gets less than a quarter of a processor.
   bool starves() const { return starves_; }
   bool knows() const { return share_ >= 0; }
-  std::int64_t window_begin_ns() const { return begin_ns_; }  ///< begin of the window of share()
+  std::int64_t window_begin_ns() const { return begin_ns_; }  ///< start of the window of share()
 
  private:
   std::int64_t ticks_ = 0, since_ns_ = 0, begin_ns_ = 0;

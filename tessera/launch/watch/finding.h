@@ -18,7 +18,7 @@ inline double in_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-
 
 struct LivenessLimits {
   double heartbeat_timeout = 2.5;  ///< seconds before a stopped rank is terminated; 0: never
-  double hang_timeout = 0;         ///< seconds that a rank may sleep while nothing progresses; 0: 300; < 0: no limit
+  double hang_timeout = 0;         ///< seconds that a rank may sleep while nothing progresses; 0: 300 s; < 0: unlimited
   double told_pause = 1;           ///< seconds; pauses of at least this length are reported
 
   double sleep_limit() const { return hang_timeout == 0 ? 300 : hang_timeout; }
@@ -34,15 +34,15 @@ struct WatchedRank {
 
 struct LivenessFinding {
   enum Kind {
-    stopped,  ///< by a signal: will be ended
+    stopped,  ///< stopped by a signal: will be ended
     paused,   ///< the rank was paused for a while, and continues
-    report,   ///< no progress, and which ranks are responsible: none is terminated
+    report,   ///< no progress, with the ranks responsible; none is terminated
     frozen,   ///< to be ended
-    hang,     ///< the job is to be ended
+    hang,     ///< the job must be ended
   } kind = paused;
   std::vector<int> ranks;  ///< the ranks concerned; for a hang see also wait_graph.h
   std::string text;        ///< for users: "rank 2 (pid 7) is frozen: no heartbeat for 2.6 s, process state T (...)"
-  double seconds = 0;      ///< without a heartbeat, or without progress
+  double seconds = 0;      ///< seconds without a heartbeat, or without progress
 };
 
 using ReadStatus = std::function<std::optional<ProcStatus>(pid_t)>;

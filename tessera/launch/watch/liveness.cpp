@@ -8,9 +8,9 @@
 namespace tessera::launch {
 namespace {
 
-constexpr std::int64_t process_look_ns = second_ns * 2 / 5;  ///< interval between looks at a process without a
+constexpr std::int64_t process_look_ns = second_ns * 2 / 5;  ///< interval between checks of a process without a
                                                              ///< heartbeat
-constexpr double waiting_share = 0.5;  ///< share of a pause that waiting for a processor must explain
+constexpr double waiting_share = 0.5;  ///< share of a pause that must be due to waiting for a processor
 
 bool has_a_heart(RankState state) {
   return state == RankState::joining || state == RankState::running || state == RankState::leaving ||
@@ -64,7 +64,7 @@ void LivenessWatch::look_at_heart(const RankSlot& slot, const WatchedRank& rank,
     const auto status = pause >= limits_.told_pause ? read_status_(rank.pid) : std::nullopt;
     const bool waited = status && merely_waits_for_cpu(memory, *status, now_ns);
     if (memory.heartbeat_ns != 0 && pause >= limits_.told_pause && !waited) {
-      // A rank that was stopped and has just continued may already run, without a heartbeat yet.
+      // A rank that was stopped and has just continued may already run but not have sent a heartbeat yet.
       const char seen = memory.told_stopped ? 'T' : memory.status_in_pause;
       const std::string state = seen == 0 ? "" : concat(" (process state ", state_text(seen), ")");
       findings.push_back(

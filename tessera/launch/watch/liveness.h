@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// launch/watch/: is every rank alive, and does the job make progress? Judged from the board (board.h) and /proc on the
-/// monotonic clock, ten times a second. It only judges; the agent acts on the findings (generation.h).
+/// launch/watch/: determines whether every rank is alive and the job makes progress. Reads the board (board.h) and
+/// /proc ten times a second, using the monotonic clock. It only judges; the agent acts on the findings (generation.h).
 ///
 /// There is one rule, given as a table in docs/launching.md and tested as that table
 /// (tests/launch/liveness_table_test.cpp): a rank that is stopped by a signal, and one that can never leave a
@@ -12,7 +12,7 @@
 /// This file covers the ranks' heartbeats: stopped, paused, missing. progress.h covers the rest.
 ///
 /// A process that a signal has stopped is reported after told_pause and ended after heartbeat_timeout, whatever it was
-/// doing: also before it has reached tessera::init(), and after it has left. Other pauses are reported when they are
+/// doing: also before it has reached tessera::init(), and after it has left. Other pauses are reported once they are
 /// over. A busy machine is not the rank's fault: while its threads wait for a processor for at least half of the time,
 /// neither its pause nor its missing heartbeat is reported.
 ///
@@ -30,7 +30,7 @@ class LivenessWatch {
   explicit LivenessWatch(const LivenessLimits& limits, ReadStatus read_status = read_proc_status,
                          WhatItWaitsFor what_it_waits_for = launch::what_it_waits_for);
 
-  /// `ranks`: all ranks of this host, including those whose processes have exited. `now_ns`: monotonic_ns(). Slots of
+  /// `ranks`: all ranks of this host, including ranks whose processes have exited. `now_ns`: monotonic_ns(). Slots of
   /// another generation are ignored. A frozen rank or a hang is reported once, until a heartbeat or progress is seen
   /// again.
   std::vector<LivenessFinding> look(const Board& board, std::uint32_t generation, const std::vector<WatchedRank>& ranks,
@@ -46,7 +46,7 @@ class LivenessWatch {
                                                       ///< at that time
     bool told_stopped = false, told_silent = false, told_frozen = false;
     std::int64_t looked_ns = 0,
-                 stopped_ns = 0;  ///< without a heartbeat: last look at the process; since when it is stopped
+                 stopped_ns = 0;  ///< for a process without a heartbeat: last check of the process; when it was stopped
   };
 
   void look_at_heart(const RankSlot& slot, const WatchedRank& rank, Memory& memory, std::int64_t now_ns,

@@ -1,5 +1,6 @@
 #include <tessera/launch/watch/proc_status.h>
 
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 
 #include <dirent.h>
@@ -7,18 +8,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <vector>
 
 namespace tessera::launch {
 namespace {
-
-std::string read_all(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// The part of a stat file after the name ("pid (name) S ppid ..."): a name may contain blanks and parentheses.
 std::string after_name(const std::string& stat) {
@@ -37,14 +31,14 @@ std::vector<std::string> threads_of(pid_t pid) {
 
 char thread_state(pid_t pid, const std::string& thread) {
   char state = '?';
-  std::sscanf(after_name(read_all(concat("/proc/", pid, "/task/", thread, "/stat"))).c_str(), " %c", &state);
+  std::sscanf(after_name(read_file_or_empty(concat("/proc/", pid, "/task/", thread, "/stat"))).c_str(), " %c", &state);
   return state;
 }
 
 /// The second number of schedstat ("ran waited slices"), nanoseconds.
 std::int64_t thread_cpu_wait_ns(pid_t pid, const std::string& thread) {
   long long waited = 0;
-  std::sscanf(read_all(concat("/proc/", pid, "/task/", thread, "/schedstat")).c_str(), "%*d %lld", &waited);
+  std::sscanf(read_file_or_empty(concat("/proc/", pid, "/task/", thread, "/schedstat")).c_str(), "%*d %lld", &waited);
   return waited;
 }
 
@@ -53,14 +47,14 @@ bool is_stop(char state) { return state == 'T' || state == 't'; }
 }  // namespace
 
 std::optional<ProcStatus> read_proc_status(pid_t pid) {
-  const std::string stat = after_name(read_all(concat("/proc/", pid, "/stat")));
+  const std::string stat = after_name(read_file_or_empty(concat("/proc/", pid, "/stat")));
   ProcStatus status;
   unsigned long user = 0, system = 0;
   if (std::sscanf(stat.c_str(), " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &status.state, &user, &system) !=
       3)
     return std::nullopt;
   status.cpu_ticks = static_cast<std::int64_t>(user + system);
-  const std::string text = read_all(concat("/proc/", pid, "/status"));
+  const std::string text = read_file_or_empty(concat("/proc/", pid, "/status"));
   if (const auto at = text.find("TracerPid:"); at != std::string::npos)
     status.traced = std::strtol(text.c_str() + at + 10, nullptr, 10) != 0;
   const bool runs = !is_stop(status.state) && status.state != 'Z' && status.state != 'X';
@@ -97,14 +91,15 @@ std::string thread_overview(pid_t pid) {
   std::string result;
   for (const std::string& thread : threads_of(pid)) {
     const std::string folder = concat("/proc/", pid, "/task/", thread, "/");
-    const std::string wchan = trim(read_all(folder + "wchan")), call = trim(read_all(folder + "syscall"));
+    const std::string wchan = trim(read_file_or_empty(folder + "wchan")),
+                      call = trim(read_file_or_empty(folder + "syscall"));
     const char state = thread_state(pid, thread);
-    result += concat("thread ", thread, " '", trim(read_all(folder + "comm")), "' ", state_text(state));
+    result += concat("thread ", thread, " '", trim(read_file_or_empty(folder + "comm")), "' ", state_text(state));
     if (!wchan.empty() && wchan != "0") result += concat(", sleeps in ", wchan);
     if (!call.empty()) result += concat(", system call ", split(call, ' ').front());
     result += "\n";
     if (state != 'D') continue;
-    for (const std::string& line : split(read_all(folder + "stack"), '\n')) {  // readable by root only
+    for (const std::string& line : split(read_file_or_empty(folder + "stack"), '\n')) {  // readable by root only
       if (!trim(line).empty()) result += concat("    ", trim(line), "\n");
     }
   }

@@ -173,8 +173,8 @@ std::string ProgressWatch::report(const std::vector<Rank>& ranks, const Stall& s
     text += concat("; ", ranks_text(waiting), waiting.size() == 1 ? " waits" : " wait", " in a collective");
   const std::string limit = concat(format_real(limits_.sleep_limit(), 3), " s of sleep (--hang_timeout)");
   text += may_end        ? concat("; the job ends after ", limit)
-          : told.empty() ? concat("; the job ends after ", limit, " of all of them")
-                         : "; no rank is terminated for that";
+          : told.empty() ? concat("; the job ends after ", limit, " on all ranks")
+                         : "; no rank is terminated for this";
   return concat(text, "; reported again after ", format_real(report_at_, 3), " s");
 }
 

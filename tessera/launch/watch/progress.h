@@ -1,15 +1,16 @@
 #pragma once
 /// \file
-/// Does the job make progress? When no rank finishes a collective, a micro-batch, a step or a piece of a long phase,
-/// each one is examined (activity.h), and the table in docs/launching.md decides whether it is reported or ended:
+/// Detects whether the job makes progress. When no rank finishes a collective, a micro-batch, a step or a piece of a
+/// long phase, each one is examined (activity.h), and the table in docs/launching.md decides whether it is reported or
+/// ended:
 ///
 /// Ended after max(5 s, 5 x p99 step), or 30 s while no step time is known: ranks that can never leave a collective,
 /// because all peers have passed it, have left, or wait in a cycle (wait_graph.h). A given hang_timeout is the limit if
 /// it is shorter; the limit is quadrupled while a runnable rank gets less than a quarter of a processor.
 ///
 /// Ended after hang_timeout (300 s): a rank that sleeps outside of collectives and declared long phases; all ranks,
-/// when they have reached one collective and sleep there. A second in which it uses at least 5 % of a processor or is
-/// seen in state D restarts the time, and so does a sign of progress of any rank.
+/// when they have reached the same collective and sleep there. A second in which it uses at least 5 % of a processor or
+/// is seen in state D restarts the time, and so does a sign of progress of any rank.
 ///
 /// Reported, and never ended: a rank that computes, waits for a disk or is in a declared long phase. The first line
 /// comes after max(5 s, 5 x p99 step), 30 s while no step time is known, 60 s in a declared phase; each following one
@@ -47,7 +48,7 @@ class ProgressWatch {
  private:
   struct Memory {
     CpuMeter meter;
-    std::int64_t asleep_ns = 0;  ///< since when it sleeps; 0: it is not sleeping
+    std::int64_t asleep_ns = 0;  ///< when it fell asleep; 0: it is not sleeping
     Activity activity = Activity::sleeps;
     char process_state = 'S';
   };

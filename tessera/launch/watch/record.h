@@ -42,12 +42,12 @@ struct Entry {
   std::uint64_t chain = 0;
   std::int64_t numel = 0;          ///< elements of the larger tensor, that is the payload
   std::int64_t payload_bytes = 0;  ///< numel x element size of the caller's dtype
-  std::int64_t wire_bytes = 0;     ///< by theory, see wire_bytes()
-  std::int64_t moved_bytes = 0;    ///< bytes that the backend actually moved, where it reports them; else wire_bytes
+  std::int64_t wire_bytes = 0;     ///< theoretical value; see wire_bytes()
+  std::int64_t moved_bytes = 0;    ///< bytes that the backend actually moved if it reports them; otherwise wire_bytes
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;     ///< when a wait() returned; 0 while the state is `started`
   std::int64_t waited_ns = 0;  ///< time that callers spent blocked in start and wait()
-  std::uint32_t group_id = 0;  ///< the group's number in the job, equal on its ranks; 0: not known (adopted groups)
+  std::uint32_t group_id = 0;  ///< the group's number in the job, equal on its ranks; 0: unknown (adopted groups)
   std::int32_t group_size = 1;
   std::int32_t peer = -1;  ///< root, destination or source; -1: none
   Op op = Op::barrier;
@@ -55,13 +55,13 @@ struct Entry {
   std::uint8_t row = 0;    ///< index of its group in RankSlot::totals (board.h), set by the recorder
   char reduction[8] = {};  ///< "sum", ...; empty: none
   char dtype[16] = {};     ///< "float32", ...; empty for a barrier
-  char group[32] = {};     ///< the group's name, cut to 31 bytes
-  char tag[32] = {};       ///< the caller's Tag, cut to 31 bytes
+  char group[32] = {};     ///< the group's name, truncated to 31 bytes
+  char tag[32] = {};       ///< the caller's Tag, truncated to 31 bytes
 };
 
-/// Bytes that the busiest rank must at least send (the "bus bytes" of nccl-tests), with R = group size, S = payload
-/// bytes: all_reduce 2 S (R-1)/R; all_gather, reduce_scatter, scatter, gather, all_to_all S (R-1)/R; broadcast, reduce,
-/// send S; recv, barrier 0. One rank: 0.
+/// Minimum number of bytes that the busiest rank must send (the "bus bytes" of nccl-tests), with R = group size, S =
+/// payload bytes: all_reduce 2 S (R-1)/R; all_gather, reduce_scatter, scatter, gather, all_to_all S (R-1)/R; broadcast,
+/// reduce, send S; recv, barrier 0. One rank: 0.
 std::int64_t wire_bytes(Op op, std::int64_t payload_bytes, int group_size);
 
 /// The purpose of a group: its name without the number of its first rank, "tp" of "tp 4" (comm/mesh_groups.h). A name

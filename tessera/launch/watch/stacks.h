@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Stacks of the threads of some processes: native ones by gdb (if it is installed and may attach), and the threads'
-/// state from /proc. Collected in a poll loop, never blocking on a debugger.
+/// Collects the stacks of processes' threads: native ones with gdb (if it is installed and may attach), and the
+/// threads' state from /proc. Runs in a poll loop and never blocks on a debugger.
 
 #include <tessera/launch/agent/process.h>
 #include <tessera/launch/agent/watchdog.h>
@@ -23,7 +23,7 @@ class StackDump {
   };
   struct Stacks {
     int rank = 0;
-    std::string text;  ///< lines: each thread from /proc, then gdb's frames or why there are none
+    std::string text;  ///< lines: each thread from /proc, then gdb's frames or the reason why there are none
   };
 
   /// Reads /proc at once and starts the first debuggers, as many as there are cores; the others follow in the order of
@@ -33,10 +33,10 @@ class StackDump {
   ~StackDump();
 
   void watch(std::vector<pollfd>& descriptors);
-  /// Reads available output and starts further debuggers. True once all are done.
+  /// Reads available output and starts more debuggers. Returns true once all are done.
   bool turn();
   std::chrono::steady_clock::time_point deadline() const { return deadline_; }
-  /// In the order of the targets. After turn() has returned true.
+  /// In the order of the targets. Call it after turn() has returned true.
   std::vector<Stacks> take();
 
  private:

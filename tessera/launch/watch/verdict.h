@@ -17,12 +17,12 @@ struct Candidate {
   int rank = 0;
   std::optional<int> status;    ///< wait status; nullopt: it still runs
   std::int64_t noticed_ns = 0;  ///< when the agent noticed its exit
-  std::int64_t verdict_ns = 0;  ///< when it wrote `words` on the board; 0: it did not
-  std::string words;            ///< its error text, else its last line of output; may be empty
+  std::int64_t verdict_ns = 0;  ///< when it wrote `words` to the board; 0: it did not
+  std::string words;            ///< its error text, or else its last line of output; may be empty
   int exit_code = 0;            ///< exit code it announced; 0: none
 };
 
-/// Written on the board by a rank that exits because another one fails, which reports the cause.
+/// Written to the board by a rank that exits because another rank, which reports the cause, has failed.
 inline constexpr const char* failed_elsewhere = "another rank fails, and says why";
 
 /// Whether a text only reports that another rank is gone, in the words of Gloo, NCCL, LibTorch's store or our own
@@ -32,10 +32,10 @@ bool speaks_of_a_lost_peer(const std::string& text);
 /// How likely a candidate is the cause and not a victim. Lower is more likely.
 enum class Guilt {
   killed,    ///< by a signal from outside or a fault of its own (SIGKILL, SIGSEGV): never a victim
-  failed,    ///< for a reason of its own, given on the board
+  failed,    ///< for a reason of its own, written to the board
   silent,    ///< exited by itself without a reason on the board: perhaps because another rank asked it to
   victim,    ///< reports that a peer is gone, or died of a broken connection
-  follower,  ///< reports that another rank fails, which is about to give the reason
+  follower,  ///< reports that another rank has failed, which is about to give the reason
 };
 Guilt guilt(const Candidate& candidate);
 

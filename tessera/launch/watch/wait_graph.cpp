@@ -32,7 +32,8 @@ std::map<std::string, GroupView> groups_of(const std::vector<RankView>& ranks) {
       if (is_pair(entry.op)) continue;
       auto& newest = group.begun[rank.rank];
       newest = std::max(newest, entry.sequence);
-      // A collective that nobody waited for stays "started"; a finished later one shows that it is over.
+      // A collective for which nobody waited keeps the state "started"; a later collective that has finished shows that
+      // it is over.
       if (entry.status == Status::started) {
         group.unfinished.try_emplace(rank.rank, &entry);
       } else {
@@ -48,13 +49,13 @@ struct Wait {
   std::set<int> whom;
 };
 
-/// The global rank of the member of a group with index `place`, if all members are known.
+/// The global rank of the group member with index `place`, if all members are known.
 std::optional<int> member(const GroupView& group, int place) {
   if (place < 0 || static_cast<int>(group.members.size()) != group.size || place >= group.size) return std::nullopt;
   return *std::next(group.members.begin(), place);
 }
 
-/// The collective of this group in which a rank waits; nullptr: none.
+/// Returns the collective of this group in which a rank waits; nullptr if none.
 const Entry* waits_in(const RankView& rank, const std::string& name, const GroupView& group) {
   if (!rank.knows_blocked) {
     const auto pending = group.unfinished.find(rank.rank);
@@ -67,7 +68,7 @@ const Entry* waits_in(const RankView& rank, const std::string& name, const Group
   return nullptr;
 }
 
-/// The unfinished send or receive in which a rank waits; nullptr: none.
+/// Returns the unfinished send or receive in which a rank waits; nullptr if none.
 const Entry* waits_in_pair(const RankView& rank) {
   for (auto entry = rank.entries.rbegin(); entry != rank.entries.rend(); ++entry) {
     if (rank.knows_blocked ? rank.blocked_in != entry->id : entry != rank.entries.rbegin()) continue;
@@ -201,7 +202,7 @@ WaitVerdict describe_blockers(const std::vector<RankView>& ranks, const std::map
   return {blockers, text, certain};
 }
 
-/// Finds ranks that do not leave a collective that all of their peers have passed.
+/// Finds ranks that are stuck in a collective that all of their peers have passed.
 std::optional<WaitVerdict> find_stuck(const std::vector<RankView>& ranks,
                                       const std::map<std::string, GroupView>& groups, const std::map<int, Wait>& waits,
                                       std::int64_t now_ns) {

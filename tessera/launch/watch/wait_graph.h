@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Finds the culprit of a hang: which rank keeps the others waiting, from the records of the collectives of each rank
-/// (record.h).
+/// Finds the culprit of a hang, that is, the rank that keeps the others waiting, from the records of each rank's
+/// collectives (record.h).
 ///
 /// A rank waits for every member of a group that has not begun the collective in which it waits, and for the peer of an
 /// unfinished send or receive. A rank that is waited for, and waits for nobody, is the culprit; if there is no such
@@ -27,9 +27,9 @@ struct RankView {
   std::int64_t step = 0;
   char process_state = 'S';    ///< proc_status.h
   std::vector<Entry> entries;  ///< its last collectives, oldest first
-  bool gone = false;           ///< its process has exited, or it has left the job: it will do nothing more
+  bool gone = false;           ///< its process has exited, or it has left the job: no more actions will follow
   /// The entry in which all of its threads that start collectives are blocked. nullopt with `knows_blocked`: it is
-  /// outside of any collective, whatever it has begun.
+  /// outside of any collective, regardless of the collectives it has begun.
   std::optional<std::uint64_t> blocked_in;
   bool knows_blocked = false;  ///< `blocked_in` is known; false: unfinished collectives count instead
 };

@@ -1,5 +1,6 @@
 #include <tessera/launch/watch/waiting.h>
 
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 
 #include <dirent.h>
@@ -11,8 +12,6 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,12 +22,7 @@ namespace {
 
 using Inode = std::uint64_t;
 
-std::string bytes_of(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-/// The entries of a folder that have numbers as names.
+/// Returns the entries of a folder that have numbers as names.
 std::vector<std::string> numbered(const std::string& folder) {
   std::vector<std::string> result;
   const std::unique_ptr<DIR, int (*)(DIR*)> opened(::opendir(folder.c_str()), ::closedir);
@@ -55,10 +49,10 @@ std::optional<Inode> locked_inode(const std::string& line) {
   return std::strtoull(place.c_str() + colon + 1, nullptr, 10);
 }
 
-/// The files that a process has open and on which an exclusive lock exists: inode -> path.
+/// Returns the open files of a process on which anyone holds an exclusive lock: inode -> path.
 std::map<Inode, std::string> locked_files(const std::string& process) {
   std::map<Inode, std::string> locked, result;
-  for (const std::string& line : split(bytes_of("/proc/locks"), '\n')) {
+  for (const std::string& line : split(read_file_or_empty("/proc/locks"), '\n')) {
     if (const auto inode = locked_inode(line)) locked.emplace(*inode, "");
   }
   if (locked.empty()) return {};
@@ -74,7 +68,7 @@ std::map<Inode, std::string> locked_files(const std::string& process) {
 /// The first of these files on which this process holds an exclusive lock.
 std::optional<Inode> held_by(const std::string& process, const std::map<Inode, std::string>& files) {
   for (const std::string& fd : numbered(process + "/fdinfo")) {
-    for (const std::string& line : split(bytes_of(concat(process, "/fdinfo/", fd)), '\n')) {
+    for (const std::string& line : split(read_file_or_empty(concat(process, "/fdinfo/", fd)), '\n')) {
       if (!line.starts_with("lock:")) continue;
       const auto inode = locked_inode(line.substr(5));
       if (inode && files.contains(*inode)) return inode;
@@ -85,14 +79,14 @@ std::optional<Inode> held_by(const std::string& process, const std::map<Inode, s
 
 std::string command_of(const std::string& process) {
   constexpr std::size_t shown = 80;
-  std::string text = bytes_of(process + "/cmdline");
+  std::string text = read_file_or_empty(process + "/cmdline");
   std::replace(text.begin(), text.end(), '\0', ' ');
   text = trim(text);
   return text.size() > shown ? text.substr(0, shown) + "..." : text;
 }
 
 std::string state_of(const std::string& process) {
-  const std::string stat = bytes_of(process + "/stat");
+  const std::string stat = read_file_or_empty(process + "/stat");
   const auto name = stat.rfind(')');
   return name != std::string::npos && name + 2 < stat.size() && (stat[name + 2] == 'T' || stat[name + 2] == 't')
              ? ", which is stopped by a signal"
@@ -113,13 +107,14 @@ std::string foreign_lock(pid_t pid, const std::vector<pid_t>& own) {
   return "";
 }
 
-/// Derives the reason from a system call in which one of its threads sleeps; "" if unknown.
+/// Derives the reason from a system call in which one of the process's threads sleeps; "" if unknown.
 std::string waiting_call(pid_t pid) {
   const std::string tasks = concat("/proc/", pid, "/task/");
   for (const std::string& thread : numbered(tasks)) {
     long call = -1;
     unsigned long first = 0;
-    std::istringstream text(bytes_of(concat(tasks, thread, "/syscall")));  // "1 0x2 0x7ff... ..." or "running"
+    std::istringstream text(
+        read_file_or_empty(concat(tasks, thread, "/syscall")));  // "1 0x2 0x7ff... ..." or "running"
     if (!(text >> call >> std::hex >> first)) continue;
     if (call == SYS_write && (first == STDOUT_FILENO || first == STDERR_FILENO))
       return concat("nobody reads its standard ", first == STDOUT_FILENO ? "output" : "error");

@@ -11,7 +11,7 @@
 
 namespace tessera::launch {
 
-/// `own`: the processes of the job's ranks on this host. "" when unknown.
+/// `own`: the processes of the job's ranks on this host. Returns "" if unknown.
 using WhatItWaitsFor = std::function<std::string(pid_t pid, const std::vector<pid_t>& own)>;
 
 /// "/data/cache/lock, which it has open, is locked by another program: pid 9 (tessera train ...)"; "nobody reads its

@@ -51,7 +51,7 @@ bool BatchBalancer::measured(const std::vector<std::int64_t>& shares, const std:
   most_ = most;
   if (++steps_ <= rules_.ignored) return false;
   for (std::size_t r = 0; r < seconds.size(); ++r) {
-    if (shares[r] < 1 || !(seconds[r] > 0)) return false;  // this step gives no information
+    if (shares[r] < 1 || !(seconds[r] > 0)) return false;  // this step provides no usable measurement
     history_[r].push_back(seconds[r] / static_cast<double>(shares[r]));
     if (history_[r].size() > static_cast<std::size_t>(rules_.window)) history_[r].erase(history_[r].begin());
   }

@@ -1,12 +1,12 @@
 #pragma once
 /// \file
-/// Shares that follow measured speeds: when they change, and by how much.
+/// Adapts shares to measured speeds: decides when they change, and by how much.
 ///
 /// A rank's time per row is its compute time in a step, without waiting for others, divided by its rows; the median of
-/// the last few steps is used because a machine with other load produces outliers. New shares are adopted if they
-/// promise, twice in a row, a step more than 3 % shorter, and only after a window of steps has been measured with the
-/// current ones. The measurement then includes the effect of the current shares, so shares settle where all ranks
-/// finish together, even if time is not proportional to rows.
+/// the last few steps is used because other load on a machine causes outliers. New shares are adopted if, twice in a
+/// row, they promise to shorten a step by more than 3 %, and only after a window of steps has been measured with the
+/// current shares. The measurement then includes the effect of the current shares, so shares converge to the point
+/// where all ranks finish together, even if time is not proportional to rows.
 
 #include <tessera/layout/batch/shares.h>
 
@@ -25,16 +25,16 @@ struct BalanceRules {
 
 class BatchBalancer {
  public:
-  /// Starts with equal ranks, or, on a resume, with known speeds (seconds per row; equal again if the number of ranks
-  /// differs).
+  /// Starts with equal speeds, or, on a resume, with known ones (seconds per row; equal if the number of ranks has
+  /// changed).
   explicit BatchBalancer(std::int64_t ranks, std::vector<double> seconds_per_row = {}, BalanceRules rules = {});
 
-  /// The shares of a step of `rows` rows, at least `least` each, from the speeds adopted so far. If memory does not
-  /// allow unequal shares: as equal as memory allows, else equal.
+  /// Returns the shares of a step of `rows` rows, at least `least` each, from the adopted speeds. If memory does not
+  /// allow these shares, they are as equal as memory allows, or else equal.
   std::vector<std::int64_t> shares(std::int64_t rows, std::int64_t least) const;
   /// Records a step in which rank r took shares[r] rows and computed for seconds[r]; `most[r]`: rows that fit into its
-  /// memory from now on. Returns whether speeds were adopted, so that the next shares may differ. Must get the same
-  /// numbers on every rank.
+  /// memory in later steps. Returns whether new speeds were adopted, in which case the next shares may differ. Must be
+  /// called with the same numbers on every rank.
   bool measured(const std::vector<std::int64_t>& shares, const std::vector<double>& seconds,
                 const std::vector<std::int64_t>& most, std::int64_t least);
 

@@ -13,7 +13,7 @@
 namespace tessera::layout {
 namespace {
 
-constexpr double most_rows = 1e15;  // whole numbers up to here are exact in a double
+constexpr double most_rows = 1e15;  // whole numbers up to this one are exact in a double
 
 /// "250B" -> 250e9; nullopt: not a number of rows.
 std::optional<std::int64_t> rows_of_word(std::string_view word) {

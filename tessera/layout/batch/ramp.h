@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// A global batch that grows during the run, in one of Megatron-LM's two ways.
+/// A global batch that grows during the run, in one of Megatron-LM's two forms.
 ///
 /// --rampup-batch-size START INCREMENT SAMPLES: grows from START to the full batch in (full - START) / INCREMENT equal
-/// parts, which take SAMPLES rows altogether: after c rows a step takes START + INCREMENT floor(c / (SAMPLES / parts))
-/// rows, and from SAMPLES on the full batch.
+/// parts, which take SAMPLES rows in total. After c rows, a step takes START + INCREMENT floor(c / (SAMPLES / parts))
+/// rows; from SAMPLES on, it takes the full batch.
 ///
 /// --step-batch-size-schedule "0:ROWS AFTER:ROWS ...": after AFTER consumed rows a step takes ROWS; the last entry is
 /// the full batch. (Megatron-LM counts AFTER in tokens; here it counts rows.)
@@ -24,7 +24,8 @@ struct BatchStep {
 
 struct BatchRamp {
   std::int64_t start = 0, increment = 0, samples = 0;
-  std::vector<BatchStep> steps = {};  ///< the second way, which ignores the numbers above; empty: the first way
+  std::vector<BatchStep> steps = {};  ///< entries of the second form, which ignores the numbers above; empty: the first
+                                      ///< form
   bool operator==(const BatchRamp&) const = default;
 };
 

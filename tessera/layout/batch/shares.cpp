@@ -16,7 +16,7 @@ double seconds_of(const RankSpeed& speed, std::int64_t rows) {
   return speed.fixed_seconds + static_cast<double>(rows) * speed.seconds_per_row;
 }
 
-/// The number of rows that finish by `level`, within the bounds.
+/// Number of rows that finish by time `level`, within the bounds.
 std::int64_t rows_by(const RankSpeed& speed, double level, std::int64_t least, std::int64_t rows) {
   const double fits = std::floor((level - speed.fixed_seconds) / speed.seconds_per_row);
   const auto most = std::min(speed.most, rows);

@@ -18,16 +18,16 @@ struct RankSpeed {
   std::int64_t most = INT64_MAX;  ///< rows that fit into its memory
 };
 
-/// Time of a step in which rank r takes shares[r] rows: that of the slowest rank, which all others wait for.
+/// Time of a step in which rank r takes shares[r] rows, that is, the time of the slowest rank.
 double slowest_seconds(const std::vector<RankSpeed>& speeds, const std::vector<std::int64_t>& shares);
 
 /// Divides `rows` rows into shares of at least `least` and at most speeds[r].most each, minimizing slowest_seconds()
-/// over whole rows: the level to which all ranks can be filled (water filling), rounded down, and the remainder row by
-/// row to the rank that would finish first, the first of equal ones. Throws InputError if the bounds are infeasible, or
-/// a speed is not a positive number. O(ranks log rows).
+/// over whole rows: fills all ranks to the same level (water filling), rounded down, and gives the remainder row by row
+/// to the rank that would finish first (on ties, the first rank). Throws InputError if the bounds are infeasible, or a
+/// speed is not a positive number. O(ranks log rows).
 std::vector<std::int64_t> batch_shares(const std::vector<RankSpeed>& speeds, std::int64_t rows, std::int64_t least);
 
-/// rows / ranks each; the first ranks take the remainder.
+/// Returns rows / ranks for each rank; the first ranks take the remainder.
 std::vector<std::int64_t> equal_shares(std::int64_t rows, std::int64_t ranks);
 
 /// Rows [begin, begin + count) of a step.

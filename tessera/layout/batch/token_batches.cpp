@@ -14,8 +14,8 @@ double row_cost(std::int64_t length, double quadratic) {
   return n + quadratic * n * n;
 }
 
-/// Ends of consecutive runs of rows sorted by length, longest first: each run as long as the budget and `most_cost`
-/// allow. Stops after more than `most` runs.
+/// Returns the ends of consecutive runs of rows sorted by length, longest first. Each run is as long as the budget and
+/// `most_cost` allow. Stops after more than `most` runs.
 std::vector<std::size_t> runs(const std::vector<std::int64_t>& sorted, const TokenBudget& budget, double most_cost,
                               std::size_t most) {
   std::vector<std::size_t> ends;

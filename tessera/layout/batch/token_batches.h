@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Steps that are sized by tokens instead of rows: micro-batches of rows of unequal length, each with at most N tokens
-/// when its rows are padded to its longest.
+/// Steps sized by tokens instead of rows: micro-batches of rows of unequal length, each with at most N tokens when its
+/// rows are padded to the longest.
 ///
 /// A step is M micro-batches over all ranks. It takes as many of the next rows in sample order as M micro-batches can
 /// hold; these rows are sorted by length, longest first, and cut into M consecutive runs. (A run holds at most floor(N
@@ -33,12 +33,12 @@ struct TokenBatch {
   double cost = 0;                 ///< sum over its rows, see TokenBudget::quadratic
 };
 
-/// Cuts rows of the given `lengths`, all of them, into budget.micro_batches micro-batches, none empty. Returns an empty
-/// list if they do not fit, or are fewer than the micro-batches. The most expensive ones come first.
+/// Cuts all rows of the given `lengths` into budget.micro_batches non-empty micro-batches. Returns an empty list if the
+/// rows do not fit, or there are fewer rows than micro-batches. The most expensive ones come first.
 std::vector<TokenBatch> cut_step(const std::vector<std::int64_t>& lengths, const TokenBudget& budget);
 
-/// The micro-batches of a rank, in order: micro-batches of similar cost are neighbours, and ranks take turns in getting
-/// the more expensive one. Indices into the result of cut_step(); M is a multiple of `ranks`.
+/// The micro-batches of a rank, in order: micro-batches of similar cost are adjacent, and ranks take turns getting the
+/// more expensive one. Indices into the result of cut_step(); M is a multiple of `ranks`.
 std::vector<std::size_t> batches_of_rank(std::size_t micro_batches, std::int64_t ranks, std::int64_t rank);
 
 /// The first row of each step, computed on demand. Not thread-safe.
@@ -52,7 +52,7 @@ class TokenSteps {
   /// First sample of a step; `step` is at least the constructor's.
   std::int64_t begin(std::int64_t step);
   std::vector<TokenBatch> batches(std::int64_t step);    ///< micro-batches of all ranks, as returned by cut_step()
-  const TokenBudget& budget() const { return budget_; }  ///< as given to the constructor
+  const TokenBudget& budget() const { return budget_; }  ///< constructor argument
 
  private:
   std::vector<std::int64_t> lengths(std::int64_t first, std::int64_t count) const;

@@ -285,7 +285,8 @@ class Checker {
       return std::nullopt;
     });
     for (const auto& [channel, messages] : ends)
-      for (std::size_t k = 0; k < messages.second.size(); ++k) {  // as many as sends, checked by complete()
+      for (std::size_t k = 0; k < messages.second.size(); ++k) {  // equal to the number of sends, as checked by
+                                                                  // complete()
         const auto [from, sent_at] = messages.first[k];
         const auto [to, received_at] = messages.second[k];
         const Action& send = schedule_.ranks[from][sent_at];
@@ -306,12 +307,12 @@ class Checker {
     return bounded.empty() ? std::nullopt : std::optional(circle(bounded));
   }
 
-  /// The cycle of waiting ranks, from one of its ranks back to it.
+  /// Describes the cycle of waiting ranks, starting at one of them.
   Problem circle(const std::vector<Stopped>& stopped) const {
     std::map<int, const Stopped*> of_rank;
     for (const Stopped& one : stopped) of_rank[one.rank] = &one;
     const Stopped* at = &stopped.front();
-    for (std::size_t i = 0; i < stopped.size(); ++i) at = of_rank.at(at->waits_for);  // now inside the cycle
+    for (std::size_t i = 0; i < stopped.size(); ++i) at = of_rank.at(at->waits_for);  // leads into the cycle
     const Stopped* begin = at;
     for (const Stopped* next = of_rank.at(at->waits_for); next != at; next = of_rank.at(next->waits_for))
       if (next->rank < begin->rank) begin = next;
@@ -330,8 +331,8 @@ class Checker {
     return lowered_.ranks[static_cast<std::size_t>(one.rank)][one.position];
   }
 
-  /// The position in the user's list: for a schedule of computations, that of the computation after the message or, for
-  /// a send, before it.
+  /// Returns the position in the user's list. For a schedule of computations, this is the position of the computation
+  /// after the message or, for a send, before it.
   std::size_t own_position(const Stopped& one) const {
     if (messages_) return one.position;
     const auto& list = lowered_.ranks[static_cast<std::size_t>(one.rank)];
@@ -351,7 +352,8 @@ class Checker {
       return concat("room for ", text_of(action), ", since at most ", rules_.outstanding,
                     rules_.outstanding == 1 ? " message is" : " messages are", " in flight: for the next receive");
     if (messages_) return text_of(other);
-    // The receive, placed by with_messages(), may only be blocking the needed one from the same rank.
+    // A receive placed by with_messages() may be waiting only because it precedes the needed receive from the same
+    // rank.
     const auto& list = schedule_.ranks[static_cast<std::size_t>(one.rank)];
     Action needed = other;
     for (std::size_t i = own_position(one), end = i + (list[i].with_next ? 2 : 1); i < end; ++i)
@@ -414,7 +416,7 @@ int least_outstanding(const Schedule& schedule) {
   const Schedule lowered = has_messages(schedule) ? schedule : with_messages(schedule);
   const auto is_enough = [&](int outstanding) { return walk(lowered, {.outstanding = outstanding}).stopped.empty(); };
   int most = 1;
-  while (!is_enough(most)) most *= 2;  // no bound is enough, equivalent to the number of messages
+  while (!is_enough(most)) most *= 2;  // equivalent to no bound: the number of messages always suffices
   int least = most / 2 + 1;
   while (least < most) {
     const int middle = least + (most - least) / 2;

@@ -31,7 +31,7 @@ struct Problem {
   int rank = -1;               ///< -1: the schedule as a whole
   std::int64_t position = -1;  ///< the list's length if an action is missing
   std::string action;          ///< "2F3"; may be ""
-  std::string reason;          ///< the rule and the numbers; for a deadlock, who waits for whom
+  std::string reason;          ///< the rule and the numbers; for a deadlock, which rank waits for which
 };
 /// "rank 1, position 4 (2F3): stage 2 is on rank 2"
 std::string text_of(const Problem& problem);
@@ -47,11 +47,12 @@ void check(const Schedule& schedule, const Rules& rules = {});
 /// The smallest K >= 1 with which a valid schedule does not deadlock. Throws InputError if none exists.
 int least_outstanding(const Schedule& schedule);
 
-/// Peak numbers of a valid schedule. A micro-batch is in flight from the start of its F to the end of the last part of
-/// its backward (B or W); its activations are kept meanwhile. The numbers depend only on the order of actions.
+/// Peak numbers of micro-batches in flight in a valid schedule. A micro-batch is in flight from the start of its F to
+/// the end of the last part of its backward (B or W); its activations are kept during that time. The numbers depend
+/// only on the order of actions.
 struct InFlight {
   std::vector<int> of_stage;              ///< micro-batches, per stage
-  std::vector<int> of_rank;               ///< all stages of a rank together, at one time
+  std::vector<int> of_rank;               ///< over all stages of a rank, at the same time
   std::vector<int> of_rank_before_input;  ///< only micro-batches whose I or B has not ended
 };
 InFlight count_in_flight(const Schedule& schedule);

@@ -32,8 +32,8 @@ void read_cell(const std::string& file, Piece cell, std::vector<Action>& actions
 }
 
 /// Derives the numbers of stages and micro-batches, and the placement, from the actions. Every stage and every
-/// micro-batch has an action, so neither number can exceed that of the actions; nothing is allocated for the claim of a
-/// single action.
+/// micro-batch has an action, so neither number can exceed the number of actions, and a single action cannot cause a
+/// large allocation.
 void derive_shape(const std::string& file, Schedule& schedule) {
   const auto refuse = [&](const std::string& reason) { throw InputError(concat(file, ": ", reason)); };
   const std::int64_t count = count_actions(schedule);

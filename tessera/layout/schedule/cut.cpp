@@ -30,11 +30,11 @@ class Search {
  public:
   Search(const ChainTimes& chain, const Schedule& schedule)
       : chain_(chain),
-        // Every simulation adds messages anew; their cost does not depend on the cut.
+        // Every simulation would add messages again; their cost does not depend on the cut.
         schedule_(computations_of(schedule)),
         left_(most_actions / std::max<std::int64_t>(1, count_actions(schedule_))) {}
 
-  /// The best cut reached by repeatedly moving one or two borders, starting from `counts`.
+  /// Returns the best cut reached by repeatedly moving one or two borders, starting from `counts`.
   std::pair<double, Counts> from(Counts counts) {
     double best = seconds(counts);
     const auto borders = static_cast<int>(counts.size()) - 1;

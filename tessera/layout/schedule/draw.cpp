@@ -44,7 +44,7 @@ double column_of(const std::vector<Track>& tracks, double end, const DrawOptions
   return column > 0 ? column : 1;
 }
 
-/// The lines of one rank.
+/// Returns the lines of one rank.
 struct Lines3 {
   std::string letters, micro_batches, chunks;
 };

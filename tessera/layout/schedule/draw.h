@@ -7,8 +7,8 @@
 /// more than two stages has a third line with the stage's index on the rank, from 0. * marks a column in which several
 /// computations begin.
 ///
-/// The SVG is self-contained: rectangles labelled with the micro-batch, lighter for every further stage of the rank,
-/// and framed if two computations are overlapped. Hovering over one shows its action and time.
+/// The SVG is self-contained: rectangles labelled with the micro-batch, lighter for each additional stage of the rank,
+/// and framed if two computations overlap. Hovering over one shows its action and time.
 
 #include <tessera/layout/schedule/timing.h>
 
@@ -34,8 +34,8 @@ struct DrawOptions {
 std::string draw_text(const Schedule& schedule, const std::vector<Track>& tracks, const DrawOptions& options = {});
 std::string draw_svg(const Schedule& schedule, const std::vector<Track>& tracks, const DrawOptions& options = {});
 
-/// Helpers of both drawings: the index of every stage among its rank's stages; and the end of the last computation,
-/// after checking that tracks and schedule match (Error).
+/// Helpers of both drawings: the index of every stage among its rank's stages, and the end of the last computation. The
+/// latter throws Error unless tracks and schedule match.
 std::vector<int> chunk_numbers(const Schedule& schedule);
 double end_of(const Schedule& schedule, const std::vector<Track>& tracks);
 

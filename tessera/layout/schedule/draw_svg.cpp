@@ -11,7 +11,7 @@ namespace {
 
 constexpr int margin_left = 130, margin_top = 30, row_height = 26, row_gap = 4, rank_gap = 6, font = 11;
 
-/// Red, green and blue of a kind's first stage; further stages are lighter.
+/// Red, green and blue of a kind's first stage; the other stages are lighter.
 std::string colour_of(Kind kind, int chunk) {
   constexpr std::array<std::array<int, 3>, 4> colours = {
       {{62, 110, 190}, {30, 140, 120}, {205, 140, 40}, {45, 130, 70}}};

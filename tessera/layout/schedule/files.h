@@ -2,10 +2,10 @@
 /// \file
 /// Schedule files: PyTorch's CSV, and a complete text form.
 ///
-/// **CSV** (torch/distributed/pipelining/schedules.py, _dump_csv and _load_csv): a line per rank, a cell per action, an
-/// empty cell for a step in which the rank idles. "compute_only" has F, I, W, B and pairs "(0F4;7B1)OVERLAP_F_B";
-/// "compute_comms" also has SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD and REDUCE_GRAD. The numbers of stages and
-/// micro-batches, and the placement of stages, are inferred from the actions.
+/// **CSV** (torch/distributed/pipelining/schedules.py, _dump_csv and _load_csv): one line per rank, one cell per
+/// action, and an empty cell for a step in which the rank is idle. "compute_only" has F, I, W, B and pairs
+/// "(0F4;7B1)OVERLAP_F_B"; "compute_comms" also has SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD and REDUCE_GRAD.
+/// The numbers of stages and micro-batches, and the placement of stages, are inferred from the actions.
 ///
 /// **Text**:
 ///
@@ -18,7 +18,7 @@
 /// One line per rank (several lines of a rank are joined); + joins two overlapped actions; # begins a comment; empty
 /// lines are ignored.
 ///
-/// Readers accept any bytes: they return a schedule that is yet to be checked (check.h), or throw InputError with
+/// Readers accept any bytes: they return a schedule that has not been checked yet (check.h), or throw InputError with
 /// "NAME:LINE:COLUMN: ", both counted from 1, columns in bytes.
 
 #include <tessera/layout/schedule/schedule.h>

@@ -47,7 +47,7 @@ void check_shape(const char* name, const Shape& shape, int least, int most) {
 std::vector<int> group_sizes(const Shape& shape) {
   std::vector<int> sizes;
   if (shape.group_size > 0) {
-    // The last group is padded with micro-batches that RankList drops, since a short one may deadlock.
+    // The last group is padded with micro-batches that RankList drops, because a short group may deadlock.
     sizes.assign(static_cast<std::size_t>((shape.micro_batches + shape.group_size - 1) / shape.group_size),
                  shape.group_size);
   } else {

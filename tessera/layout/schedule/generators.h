@@ -32,13 +32,14 @@ Schedule one_forward_one_backward(const Shape& shape);
 /// groups of G, with 2 (p - 1 - r) + (v - 1) G forwards before the first backward. v >= 2.
 Schedule interleaved(const Shape& shape);
 
-/// Breadth-first (Lamy-Poirier 2022; PyTorch: ScheduleLoopedBFS): all micro-batches through one stage, then through the
-/// next. With v = 1 it equals GPipe. PyTorch's backward starts with the last micro-batch, ours with the first.
+/// Breadth-first (Lamy-Poirier 2022; PyTorch: ScheduleLoopedBFS): all micro-batches pass through one stage, then
+/// through the next. With v = 1 it equals GPipe. PyTorch's backward starts with the last micro-batch, ours with the
+/// first.
 Schedule looped_breadth_first(const Shape& shape);
 
 /// ZB-H1 (Qi et al. 2023, "Zero bubble pipeline parallelism", section 2.1; PyTorch: ScheduleInterleavedZeroBubble):
 /// 1F1B with backward split into I and W; W is delayed by r micro-batches to fill the end. Any v: 1F1B's order for v =
-/// 1; for more, the interleaved one with (v - 1) G + p - 1 - r forwards first.
+/// 1; for larger v, the interleaved order with (v - 1) G + p - 1 - r forwards first.
 Schedule zb_h1(const Shape& shape);
 
 /// ZB-H2 (the same, section 2.2): 2 (p - r) - 1 forwards first, W delayed by 2 r micro-batches. v = 1.

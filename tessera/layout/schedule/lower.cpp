@@ -11,12 +11,12 @@
 namespace tessera::layout::schedule {
 namespace {
 
-/// The index of the second action of a pair that begins at i, otherwise i.
+/// Returns the index of the second action if a pair begins at i, otherwise i.
 std::size_t end_of_pair(const std::vector<Action>& actions, std::size_t i) {
   return actions[i].with_next && i + 1 < actions.size() ? i + 1 : i;
 }
 
-/// A message to a rank: its receive, and the index of the computation that needs it.
+/// A message to a rank: the receive, and the index of the computation that needs it.
 struct Arrival {
   Action receive;
   std::size_t needed_at;

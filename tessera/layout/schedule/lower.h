@@ -13,17 +13,17 @@ namespace tessera::layout::schedule {
 /// without a message.
 ///
 /// The schedule may still deadlock, but it must satisfy the other rules of find_problem() (check.h), which itself calls
-/// this for a schedule of computations. An out-of-range stage, micro-batch or rank, or a missing computation, throws
-/// Error.
+/// this function for a schedule of computations. An out-of-range stage, micro-batch or rank, or a missing computation,
+/// throws Error.
 Schedule with_messages(const Schedule& schedule);
 
-/// When the sharded parameters of a stage are whole.
+/// When the sharded parameters of a stage are kept whole.
 enum class Gathering : unsigned char {
   none,             ///< always (DDP, ZeRO-1, ZeRO-2): no actions
   per_batch,        ///< from before the stage's first action until after its last I or B: one gather
   per_micro_batch,  ///< during every F, I and B (W needs no parameters): 2 m gathers
 };
-/// The words: none, per_batch, per_micro_batch.
+/// Parses none, per_batch, per_micro_batch.
 const WordTable& words_of(Gathering);
 
 /// Adds gathers and reshards according to `gathering`, and, with `reduce`, one reduction per stage and batch, after the

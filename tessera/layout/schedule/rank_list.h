@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Helper with which the generators build their lists.
+/// Helper for the generators to build their lists.
 
 #include <tessera/layout/schedule/generators.h>
 
@@ -10,7 +10,7 @@ namespace tessera::layout::schedule {
 
 /// The actions of one rank under construction: each F, I, W and B takes the next micro-batch of its stage.
 /// Micro-batches from `micro_batches` on are dropped: truncating a schedule for more micro-batches gives a valid one,
-/// since no micro-batch depends on another.
+/// because micro-batches do not depend on each other.
 class RankList {
  public:
   explicit RankList(const Shape& shape)
@@ -35,7 +35,7 @@ class RankList {
     if (actions_.size() == before + 2) actions_[before].with_next = true;
   }
 
-  /// Number of F, of I and B, and of W and B added for a stage.
+  /// Numbers of F, of I and B, and of W and B added for a stage.
   int forwards(int stage) const { return next_[chunk_of(stage)].forward; }
   int backwards(int stage) const { return next_[chunk_of(stage)].backward; }
   int weight_gradients(int stage) const { return next_[chunk_of(stage)].weight_gradient; }
@@ -60,7 +60,7 @@ class RankList {
 
 /// Throws InputError if a number of the shape is below 1, or the generator would produce more than 2^28 / 3
 /// computations for p ranks, v stages and `through` micro-batches. A generator that fills its pipeline with extra
-/// micro-batches, which RankList drops, calls this before made(), which uses m.
+/// micro-batches, which RankList drops, calls this function before made(), which checks only m.
 void check_size(const char* name, const Shape& shape, std::int64_t through);
 /// Throws like check_size() for m, and if v is not between `least` and `most` stages per rank.
 void check_shape(const char* name, const Shape& shape, int least, int most);

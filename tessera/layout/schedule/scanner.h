@@ -39,7 +39,7 @@ class Lines {
 Action parse_action(const std::string& file, const Piece& piece);
 /// Parses a whole number from 0 to `most`. Throws InputError; `what` names the number.
 int parse_number(const std::string& file, const Piece& piece, int most, std::string_view what);
-/// A piece for a message: shortened, without control characters.
+/// Formats a piece for a message: shortened, without control characters.
 std::string quoted(std::string_view text);
 
 /// Maximum number of stages, micro-batches and ranks in files.

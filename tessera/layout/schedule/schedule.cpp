@@ -55,7 +55,7 @@ Schedule with_only(const Schedule& schedule, Predicate predicate) {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (!predicate(actions[i].kind)) continue;
       some.push_back(actions[i]);
-      // A pair without its other half is no longer a pair.
+      // An action without its other half is not a pair.
       if (some.back().with_next && (i + 1 == actions.size() || !predicate(actions[i + 1].kind)))
         some.back().with_next = false;
     }

@@ -84,14 +84,14 @@ bool has_backward(const Schedule& schedule);
 /// How the p x v stages are placed on ranks.
 enum class Placement : unsigned char {
   loop,  ///< s mod p: rank r has r, p + r, 2 p + r, ... (Narayanan et al. 2021)
-  v      ///< to and fro: rank r has r and 2 p - 1 - r, and so on (Qi et al. 2024, ZBV)
+  v      ///< V-shaped: rank r has r and 2 p - 1 - r, and so on (Qi et al. 2024, ZBV)
 };
 /// Throws InputError unless there is at least one rank and one stage.
 std::vector<int> place_stages(Placement placement, int ranks, int stages_per_rank);
 
-/// The same schedule without backward, for evaluation. Also drops sends, gathers etc.; lower.h adds them.
+/// The same schedule without backward, for evaluation. Also drops sends, gathers etc., which lower.h adds.
 Schedule forward_only(const Schedule& schedule);
-/// Forwards of `micro_batches` micro-batches on the same stages: all of a stage, then those of the next.
+/// Forwards of `micro_batches` micro-batches on the same stages: all forwards of one stage, then those of the next.
 Schedule forward_only(const Schedule& schedule, int micro_batches);
 /// Only F, I, W and B.
 Schedule computations_of(const Schedule& schedule);

@@ -220,8 +220,8 @@ const ScheduleRow* find_maker(const Schedule& schedule) {
   const int ranks = static_cast<int>(schedule.ranks.size());
   if (ranks < 1 || schedule.stages() < 1 || schedule.stages() % ranks != 0) return nullptr;
   const Shape shape{ranks, schedule.stages() / ranks, schedule.micro_batches};
-  // A valid schedule has all its forwards, so its shape is no larger than generators' output; but generators that
-  // process extra micro-batches may exceed the limit.
+  // A valid schedule contains all its forwards, so its shape does not exceed the generators' limit; but generators that
+  // process extra micro-batches may exceed it.
   const auto makes_it = [&](const ScheduleRow& row) {
     if (shape.stages_per_rank < row.least_stages) return false;
     if (row.most_stages != any && shape.stages_per_rank > row.most_stages) return false;
@@ -230,7 +230,7 @@ const ScheduleRow* find_maker(const Schedule& schedule) {
     try {
       return row.make(shape) == computations;
     } catch (const InputError&) {
-      return false;  // the shape is too large for this generator, so it did not make it
+      return false;  // the shape is too large for this generator, so the schedule is not from it
     }
   };
   const ScheduleRow* named = find_schedule(schedule.name);

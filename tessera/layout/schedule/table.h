@@ -24,15 +24,15 @@ struct ScheduleRow {
   Placement placement = Placement::loop;  ///< stages of each rank
   int least_stages = 1, most_stages = 1;  ///< v, stages per rank; most_stages 0: no upper limit
   bool takes_groups = false;              ///< Shape::group_size has an effect
-  std::string_view bubble;                ///< formula as text, in the symbols below
+  std::string_view bubble;                ///< formula as text, with the symbols below
   std::string_view in_flight;             ///< the same for the activations that rank r keeps
-  std::string_view when;                  ///< when to use it
+  std::string_view when;                  ///< advice on when to use it
   Schedule (*make)(const Shape&);         ///< the generator; throws InputError for an unsupported shape
 
   /// The excess of the step's time over a full pipeline: total - m v (F + I + W), with stages of equal cost and
   /// messages that take no time. nullopt: no formula for this shape and these times; use timing.h.
   std::optional<double> (*bubble_time)(const Shape&, const StageTime&);
-  /// The part of it that is within the ranks' steps (Timing::inner_bubble).
+  /// The part of the bubble that is within the ranks' steps (Timing::inner_bubble).
   std::optional<double> (*inner_bubble_time)(const Shape&, const StageTime&);
   /// Peak number of micro-batches in flight on rank r, over its v stages (InFlight::of_rank): each holds the
   /// activations of 1 / (p v) of the model for one micro-batch.
@@ -49,8 +49,8 @@ const ScheduleRow& schedule_of(std::string_view name);
 /// one). 0 stages per rank means the schedule's minimum.
 Schedule make_schedule(std::string_view name, Shape shape);
 
-/// The row whose generator reproduces these computations and this placement for a shape without groups, regardless of
-/// the schedule's name; if several do, the row of that name first. nullptr: none.
+/// Returns the row whose generator reproduces these computations and this placement for a shape without groups,
+/// regardless of the schedule's name; if there are several, preferably the row with that name. nullptr: none.
 const ScheduleRow* find_maker(const Schedule& schedule);
 
 }  // namespace tessera::layout::schedule

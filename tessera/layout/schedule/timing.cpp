@@ -49,7 +49,8 @@ double HeldBytes::during(const Action& action) {
       bytes_ = before;
       return before + stage.activation_bytes;
     case Kind::input_gradient:
-      bytes_ += stage.weight_gradient_bytes - stage.activation_bytes;  // converted gradually, layer by layer
+      bytes_ += stage.weight_gradient_bytes - stage.activation_bytes;  // activations are replaced gradually, layer by
+                                                                       // layer
       break;
     case Kind::backward:
       bytes_ -= stage.activation_bytes;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Start and end of every action of a schedule, given costs: for the planner, drawings and tests.
+/// Computes the start and end of every action of a schedule from given costs, for the planner, drawings and tests.
 ///
 /// A rank runs its computations one after another. Messages follow the model of check.h; a message takes latency +
 /// bytes / bandwidth, and messages of one channel are sent one after another. Gathers and reductions of a rank run
@@ -19,7 +19,7 @@ struct StageCosts {
   double gather = 0, reduce = 0;                                ///< per GATHER, per REDUCE
   double output_bytes = 0;           ///< size of the message to the next stage, and of its gradient back
   double activation_bytes = 0;       ///< kept from F to the end of B or I; without backward, during F
-  double weight_gradient_bytes = 0;  ///< kept from the end of I to that of W
+  double weight_gradient_bytes = 0;  ///< kept from the end of I to the end of W
   double parameter_bytes = 0;        ///< added by GATHER, dropped by RESHARD
 
   /// Time of B.
@@ -32,7 +32,7 @@ struct Costs {
   double latency = 0;                                           ///< per message
   double seconds_per_byte = 0;                                  ///< 1 / bandwidth
   int outstanding = 0;                                          ///< K of check.h
-  /// Fraction of an overlapped pair's shorter half that is hidden: 0 none (F + B), 1 all (max(F, B)).
+  /// Fraction of an overlapped pair's shorter half that is hidden: 0: none (F + B); 1: all (max(F, B)).
   double overlap = 0;
 
   /// Costs of one stage.
@@ -63,7 +63,8 @@ struct TimedAction {
   double start = 0, end = 0;  ///< since the start of the step
 };
 
-/// One rank's step. Its time is busy + idle inside + waiting before its first and after its last computation.
+/// One rank's step. Its time is the busy time, the idle time inside, and the waiting time before the first and after
+/// the last computation.
 struct RankTiming {
   std::vector<TimedAction> actions;                           ///< as in the schedule (with added messages)
   double first = 0, last = 0;                                 ///< start of its first computation, end of its last

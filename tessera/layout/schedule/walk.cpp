@@ -107,7 +107,7 @@ class Walk {
       const Action& second = actions[rank.position + 1];
       start = std::max(start, gathered_at_[static_cast<std::size_t>(second.stage)]);
       const double other = time_of(second), whole = time + other;
-      // Drawn one after the other, each with its share of their common time.
+      // The two halves are recorded one after the other, each with its share of their common time.
       const double together = whole - costs_.overlap * std::min(time, other);
       const double middle = start + (whole > 0 ? together * time / whole : 0);
       done.push_back({first, start, middle});

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// One simulation of the model of check.h: determines whether a schedule deadlocks, and all times.
+/// Simulates the model of check.h: determines whether a schedule deadlocks, and all times.
 
 #include <tessera/layout/schedule/timing.h>
 
@@ -20,7 +20,7 @@ struct Walked {
   std::vector<Stopped> stopped;                 ///< empty: all ranks finished
 };
 
-/// `schedule` has all its messages and satisfies all rules of check.h except possibly that about deadlocks.
+/// `schedule` has all its messages and satisfies all rules of check.h, except possibly the one about deadlocks.
 Walked walk(const Schedule& schedule, const Costs& costs);
 
 }  // namespace tessera::layout::schedule

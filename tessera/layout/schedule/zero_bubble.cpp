@@ -61,12 +61,12 @@ Schedule zbv(const Shape& shape) {
       list.forward(there);
     }
     for (int i = 0; i < p - rank; ++i) all_three(back, true);
-    // F I W of one stage, F I W of the other.
+    // Alternates F I W of one stage with F I W of the other.
     while (list.forwards(there) < all || list.forwards(back) < all) {
       all_three(there, list.forwards(there) < all);
       all_three(back, true);
     }
-    // I first, since other ranks wait for it; W fills the gap.
+    // I comes first because other ranks wait for it; W fills the gap.
     for (int i = 0; i < rank; ++i) {
       list.input_gradient(there);
       list.input_gradient(back);
@@ -122,7 +122,7 @@ Schedule dualpipev(const Shape& shape) {
       list.backward(back);
       list.overlapped(back, there);
     }
-    // Only backward; from the middle on only I, since other ranks wait for it, and W fills the end.
+    // Only backward; from the middle on only I, because other ranks wait for it. W fills the end.
     for (int i = 0; i < rank + 1; ++i) {
       if (i == (rank + 1) / 2 && rank % 2 == 1) split = true;
       backward(back);

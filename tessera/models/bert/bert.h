@@ -34,12 +34,12 @@ struct BertEmbeddings : torch::nn::Module {
   /// ids, types int64 [B, T] (types undefined: all 0) -> [B, T, C].
   /// Sets the context's values for the following layers.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& types, ForwardContext& context);
-  /// Drops everything except the table of words.
+  /// Drops everything except the word embeddings.
   void keep_words_only();
 
   std::shared_ptr<Table> word_embeddings, position_embeddings, token_type_embeddings;
   std::shared_ptr<LayerNorm> norm;  ///< "LayerNorm"
-  std::int64_t pad_token_id;        ///< its row gets no gradient from here, like padding_idx
+  std::int64_t pad_token_id;        ///< its row gets no gradient from the lookup, as with padding_idx
   double dropout;
 };
 
@@ -55,7 +55,7 @@ struct BertSelfAttention : torch::nn::Module {
 
 /// dense, dropout and the norm of the sum with the residual: the end of both halves of a layer.
 struct BertOutput : torch::nn::Module {
-  /// `draw`: attention or mlp, of which it is the output.
+  /// `draw`: attention or mlp, the half of the layer that it ends.
   BertOutput(const ModelSpec& spec, std::int64_t in, std::int64_t index, ForwardContext::Draw draw);
   at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, const ForwardContext& context);
 
@@ -107,7 +107,7 @@ struct BertModel : torch::nn::Module {
   at::Tensor pooled(const at::Tensor& hidden, const nn::RandomPlace& place = {});
 
   std::shared_ptr<BertEmbeddings> embeddings;
-  std::vector<std::shared_ptr<BertLayer>> layer;  ///< "encoder.layer"; null, like the rest: in another stage
+  std::vector<std::shared_ptr<BertLayer>> layer;  ///< "encoder.layer"; null, like the rest, in other stages
   std::int64_t positions;
   std::shared_ptr<Linear> pooler;  ///< "pooler.dense"; may be null
 };
@@ -125,14 +125,15 @@ class BertWithHead : public LanguageModel {
   std::shared_ptr<BertModel> bert;
 
  protected:
-  /// The head: hidden states [B, T, C], or [N, C] for a head per token -> fp32 logits. `place`: position
-  /// of the rows, for the head's dropout (for N tokens: of the first row, so dropout depends on how rows are divided).
+  /// Applies the head: hidden states [B, T, C], or [N, C] for a head per token -> fp32 logits. `place`: position of the
+  /// rows, for the head's dropout (for N tokens: of the first row, so dropout depends on how rows are divided).
   virtual at::Tensor scores(const at::Tensor& hidden, const nn::RandomPlace& place) = 0;
   /// loss() of a batch with these hidden states.
   virtual at::Tensor loss_of(const at::Tensor& hidden, const data::Batch& batch, const ForwardContext& context,
                              double scale) = 0;
   BertWithHead(const Value& hf_config, const char* architecture, bool with_pooler);
-  /// N(0, initializer_range), biases 0, norms 1, the padding token's embedding 0 (_init_weights).
+  /// Initializes weights from N(0, initializer_range); biases and the padding token's embedding are 0, norms 1
+  /// (_init_weights).
   void initialise(std::uint64_t seed);
   /// The hidden states of a batch; padding is not visible.
   at::Tensor hidden(const data::Batch& batch, const ForwardContext& context);

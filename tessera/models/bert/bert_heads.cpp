@@ -116,7 +116,7 @@ at::Tensor BertForMaskedLM::loss_of(const at::Tensor& h, const data::Batch& batc
   if (nn::capturing())                                   // the number of scored positions depends on data
     return summed_loss(scores(h.reshape({-1, h.size(2)}), context.random), labels, scale, label_smoothing());
   at::Tensor places = labels.ne(nn::ignored_label).nonzero().squeeze(1);  // [N]
-  if (places.numel() == 0) places = at::zeros({1}, places.options());     // the head takes part, with a loss of 0
+  if (places.numel() == 0) places = at::zeros({1}, places.options());     // the head still runs, with a loss of 0
   const at::Tensor scored = h.reshape({-1, h.size(2)}).index_select(0, places);  // [N, C]
   return summed_loss(scores(scored, context.random), labels.index_select(0, places), scale, label_smoothing());
 }

@@ -81,7 +81,7 @@ void quantize(LanguageModel& model, const nn::QuantizedForm& form, const WeightS
     ++quantized;
     if (map->quantized) continue;
     fill_parameter(name + ".weight", map->weight, weights);
-    // Consecutive elements are the inputs of one output, whichever way the weight is stored.
+    // Consecutive elements are the inputs of one output, however the weight is stored.
     const at::Tensor out_in = map->layout == nn::WeightLayout::out_in ? map->weight : map->weight.t();
     auto kept = std::make_shared<const nn::QuantizedWeight>(nn::quantize(out_in, form));
     if (!nn::is_finite(*kept))

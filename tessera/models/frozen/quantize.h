@@ -21,20 +21,20 @@ namespace tessera::models {
 /// refuses, four bits.
 std::optional<nn::QuantizedForm> quantized_form(const ModelConfig& config);
 
-/// Keeps the weights of all linear maps in the model's blocks in few bits. A weight without memory
-/// (load_model_deferred) is first read from `weights`, one after another, so that at most one is whole at a time; the
-/// memory of whole weights is freed. The weights are no longer parameters. Not quantized: tables, heads and everything
-/// outside the blocks, norms, biases, routers, gates with one output, experts (which are computed together), modules
-/// that are never adapted (a vision tower, a projector), and trained ones: adapters, and modules trained whole
-/// (modules_to_save). All parameters except these trained ones must be frozen. Call after keep_stages() and
-/// keep_experts(). Throws InputError if a weight is not finite, or if there is no linear map.
+/// Keeps the weights of all linear maps in the model's blocks in few bits. Weights without memory (load_model_deferred)
+/// are first read from `weights`, one after another, so that at most one is whole at a time; the memory of whole
+/// weights is freed. The weights are no longer parameters. Not quantized: tables, heads and everything outside the
+/// blocks, norms, biases, routers, gates with one output, experts (which are computed together), modules that are never
+/// adapted (a vision tower, a projector), and trained ones: adapters, and modules trained whole (modules_to_save). All
+/// parameters except these trained ones must be frozen. Call after keep_stages() and keep_experts(). Throws InputError
+/// if a weight is not finite, or if there is no linear map.
 void quantize(LanguageModel& model, const nn::QuantizedForm& form, const WeightSource* weights);
 
 /// Sizes of a model's quantized weights.
 struct QuantizedSizes {
   std::int64_t maps = 0;      ///< linear maps
   std::int64_t elements = 0;  ///< in their weights
-  std::int64_t bytes = 0;     ///< stored bytes of these
+  std::int64_t bytes = 0;     ///< bytes that store these elements
 };
 QuantizedSizes quantized_sizes(const torch::nn::Module& model);
 

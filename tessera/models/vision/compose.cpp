@@ -103,7 +103,8 @@ constexpr const char *tower_key = "mm_vision_tower", *type_key = "mm_projector_t
 bool is_projector_tensor(const std::string& name) {
   return name.find(theirs) != std::string::npos || name.find(huggings) != std::string::npos;
 }
-/// Initialized like torch.nn.Linear, and so LLaVA's projectors: U(-1/sqrt(in), 1/sqrt(in)), weights and biases.
+/// Initializes weights and biases from U(-1/sqrt(in), 1/sqrt(in)), like torch.nn.Linear and therefore LLaVA's
+/// projectors.
 void initialise(LlavaProjector& projector, std::uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (const auto& map : projector.named_children()) {

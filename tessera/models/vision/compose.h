@@ -19,7 +19,7 @@ namespace tessera::models {
 /// The model of --model_name_or_path (or --config_name) and --vision_tower, with the weights of
 /// --pretrain_mm_mlp_adapter if set, otherwise with a projector initialized from `seed`. A folder that already has
 /// image input gets the tower's weights, and keeps its preprocessor_config.json, and also its projector unless
-/// --pretrain_mm_mlp_adapter is set. The tower's folder may contain a CLIPModel, of which the vision part is used, in
+/// --pretrain_mm_mlp_adapter is set. The tower's folder may contain a CLIPModel, whose vision part is used, in
 /// safetensors or as written by torch.save. Throws InputError if the parts do not fit each other.
 std::shared_ptr<Llava> compose_llava(const ModelConfig& config, std::uint64_t seed, const ConfigEdit& edit);
 

@@ -46,7 +46,7 @@ class Llava : public CausalLm {
   /// another length than 3, deviations that are not above 0, and sides other than the tower's.
   void read_preprocessor(const Value& json);
 
-  /// The same values for writing, in the form of transformers' CLIPImageProcessor.
+  /// Returns the same values in the form of transformers' CLIPImageProcessor, for writing.
   Value preprocessor() const;
 
   std::shared_ptr<ClipVisionModel> vision_tower;

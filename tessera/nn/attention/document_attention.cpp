@@ -12,7 +12,7 @@
 namespace tessera::nn {
 namespace {
 
-/// The type requested by autocast, or else that of x.
+/// The type requested by autocast, otherwise the type of x.
 at::ScalarType type_of(const at::Tensor& x) {
   if (x.scalar_type() == at::kDouble) return at::kDouble;
   return libtorch_autocast_type(x.device().type()).value_or(x.scalar_type());
@@ -50,7 +50,7 @@ Bounds bounds_of(const DocumentStarts& documents, std::int64_t rows, std::int64_
 bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const DocumentStarts& documents) {
   constexpr std::int64_t most = 65535;
-  // Backward needs fp32 sums for each query, and for 128 more per document: too much for many short ones.
+  // Backward needs fp32 sums for each query, and for 128 more per document: too much memory for many short documents.
   constexpr std::int64_t few = 1024, least_mean_length = 16;
   const std::int64_t d = q.size(-1), count = static_cast<std::int64_t>(documents.size());
   return q.is_cuda() && q.numel() > 0 && is_half(q, k, v) && d % 8 == 0 && d <= 256 && q.size(0) <= most &&
@@ -64,7 +64,7 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
   const Bounds bounds = bounds_of(documents, b, t, q.device());
   const auto rows = [&](const at::Tensor& x) {
     const at::Tensor all = x.to(type_of(x)).reshape({b * t, x.size(2), d});
-    return all.stride(2) == 1 ? all : all.contiguous();  // the kernel requires heads without gaps
+    return all.stride(2) == 1 ? all : all.contiguous();  // the kernel requires each head's elements to be contiguous
   };
   // As in torch.nn.attention.varlen: with a window is_causal is false, and the window's right side is 0 instead.
   const bool windowed = window > 0 && window < bounds.longest;
@@ -83,7 +83,7 @@ std::optional<at::Tensor> grouped_attention(const at::Tensor& q, const at::Tenso
   if (!at::globalContext().userEnabledMathSDP()) return std::nullopt;
   const auto by_head = [](const at::Tensor& x) { return x.to(type_of(x)).transpose(1, 2); };
   const at::Tensor queries = by_head(q), keys = by_head(k), values = by_head(v);
-  // The same query as in scaled_dot_product_attention: with other kernels groups would cost the matrix of all scores.
+  // The same query as in scaled_dot_product_attention; other kernels would need the matrix of all scores for groups.
   const auto kernel = static_cast<at::SDPBackend>(at::_fused_sdp_choice(queries, keys, values, {}, /*dropout_p=*/0,
                                                                         /*is_causal=*/true, scale,
                                                                         /*enable_gqa=*/true));

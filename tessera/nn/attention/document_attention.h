@@ -12,10 +12,10 @@
 
 namespace tessera::nn {
 
-/// Whether document_attention() supports these: bf16 or fp16 (also by autocast) on a CUDA device, D a multiple of 8 up
-/// to 256, at most 65,535 documents or rows (a grid's limit), at most 1,024 documents or an average document of at
-/// least 16 tokens (backward needs 128 x heads x D fp32 numbers for each), and flash kernels enabled in LibTorch. They
-/// need compute capability 8.0, as our own kernels do.
+/// Whether document_attention() supports the arguments: bf16 or fp16 (also by autocast) on a CUDA device, D a multiple
+/// of 8 up to 256, at most 65,535 documents or rows (a grid's limit), at most 1,024 documents or an average document of
+/// at least 16 tokens (backward needs 128 x heads x D fp32 numbers for each), and flash kernels enabled in LibTorch.
+/// They need compute capability 8.0, as our own kernels do.
 bool document_attention_takes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const DocumentStarts& documents);
 

@@ -193,7 +193,7 @@ RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const Atte
   return {narrow(dq), narrow(dk), narrow(dv)};
 }
 
-/// The same by LibTorch operators, for all queries and keys at once.
+/// The same with LibTorch operators, for all queries and keys at once.
 static at::Tensor captured_attention(const AttentionRectangle& a, const WeightDropout& dropout) {
   const Run all{0, a.q.size(2), a.k.size(2)};
   const auto wide = at::toOpMathType(a.q.scalar_type());

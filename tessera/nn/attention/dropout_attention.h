@@ -34,15 +34,15 @@ struct AttentionRectangle {
   std::vector<std::int64_t> lengths =
       {};  ///< not causal: number of leading keys of each row that are attended to; empty: all
 };
-/// The lines and columns of a rectangle: positions in their row.
+/// The position of a rectangle in its rows: its lines (queries) and columns (keys).
 struct RectanglePlace {
   std::int64_t row = 0;                 ///< the rectangle's first row, counted from the RandomPlace's row
   std::int64_t query = 0;               ///< index of the first query, as RandomPlace::token counts
   std::vector<std::int64_t> keys = {};  ///< the position of each key; empty: 0, 1, 2, ...
 };
 
-/// {out [B, heads, n, D] of q's type, log-sum-exp of the scores [B, heads, n]}, as flash kernels return; sums in fp32,
-/// or fp64 for fp64. Each query must attend to at least one key.
+/// {out [B, heads, n, D] of q's type, log-sum-exp of the scores [B, heads, n]}, as flash kernels return them; sums in
+/// fp32, or fp64 for fp64. Each query must attend to at least one key.
 std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& a, const WeightDropout& dropout,
                                                       const RectanglePlace& place);
 
@@ -50,14 +50,14 @@ std::pair<at::Tensor, at::Tensor> rectangle_attention(const AttentionRectangle& 
 struct RectangleGradients {
   at::Tensor dq, dk, dv;  ///< gradients of q, k and v, in their shapes
 };
-/// The gradients, given the gradient dy of out, and out and log_sum over *all* keys that the queries attend to, of
-/// which these may be a part.
+/// The gradients, given the gradient dy of out. out and log_sum are over *all* keys that the queries attend to, of
+/// which `a` may contain a part.
 RectangleGradients rectangle_attention_backward(const at::Tensor& dy, const AttentionRectangle& a,
                                                 const at::Tensor& out, const at::Tensor& log_sum,
                                                 const WeightDropout& dropout, const RectanglePlace& place);
 
-/// One rectangle, differentiable; under autocast in its type, as scaled_dot_product_attention. Returns [B, heads, n,
-/// D].
+/// Attention of one rectangle, differentiable; under autocast in its type, like scaled_dot_product_attention. Returns
+/// [B, heads, n, D].
 at::Tensor dropout_attention(const AttentionRectangle& a, const WeightDropout& dropout);
 
 }  // namespace tessera::nn

@@ -97,7 +97,7 @@ void check(const AttentionRectangle& a) {
   TESSERA_CHECK(a.window == 0 || (a.causal && a.window > 0), "a window of ", a.window, " needs causal attention");
   TESSERA_CHECK(a.lengths.empty() || (!a.causal && static_cast<std::int64_t>(a.lengths.size()) == a.k.size(0)),
                 a.lengths.size(), " lengths for ", a.k.size(0),
-                " rows; lengths need one per row and non-causal attention");
+                " rows; there must be one length per row, and attention must not be causal");
   for (const std::int64_t length : a.lengths)
     TESSERA_CHECK(length >= 1 && length <= a.k.size(2), "a length of ", length, " for ", a.k.size(2), " keys");
 }
@@ -128,7 +128,7 @@ std::pair<at::Tensor, at::Tensor> flash_attention(const AttentionRectangle& a) {
   const std::int64_t heads = a.q.size(1), all = a.q.size(0) * heads, n = a.q.size(2),
                      tiles = (n + kernels::attention_tile - 1) / kernels::attention_tile;
   const at::Tensor out = by_token(a.q), log_sums = at::empty({a.q.size(0), heads, n}, a.q.options());
-  // With fewer heads than threads can use, queries are divided, too; this does not change results.
+  // With fewer heads than threads can use, queries are also divided; this does not change results.
   const std::int64_t ranges =
                          std::clamp<std::int64_t>(4 * at::get_num_threads() / std::max<std::int64_t>(all, 1), 1, tiles),
                      each = (tiles + ranges - 1) / ranges * kernels::attention_tile;

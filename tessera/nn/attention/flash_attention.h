@@ -12,8 +12,8 @@
 
 namespace tessera::nn {
 
-/// The rectangles have no softcap; their tensors may have any strides. Whether our own kernels compute one. They skip
-/// most of what a window hides; for other kernels the pieces of attention_pieces.h are better.
+/// The rectangles have no softcap; their tensors may have any strides. Whether our own kernels compute this rectangle.
+/// They skip most keys outside of a window; for other kernels the pieces of attention_pieces.h are better.
 bool flash_attention_is_ours(const AttentionRectangle& a);
 
 /// {softmax(scale q k^T + mask) v [B, heads, n, D], stored as [B, n, heads, D]; the natural logarithms of the sums over
@@ -22,7 +22,7 @@ std::pair<at::Tensor, at::Tensor> flash_attention(const AttentionRectangle& a);
 /// Gradients of q, k and v from dy [B, heads, n, D], stored as [B, n or m, heads, D].
 RectangleGradients flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
                                             const at::Tensor& log_sums);
-/// The same into tensors of these shapes, with any strides.
+/// The same, written into tensors of these shapes with any strides.
 void flash_attention_backward(const at::Tensor& dy, const AttentionRectangle& a, const at::Tensor& out,
                               const at::Tensor& log_sums, const RectangleGradients& places);
 

@@ -11,9 +11,9 @@
 namespace tessera::nn {
 
 /// The type in which a CUDA device multiplies groups by `weights` (E of [out, in], all of one size) without the host
-/// waiting: fp32, if x and the weights are, without autocast; bf16 (autocast's type, or that of x and the weights) if
-/// the device has such a kernel and rows of weights and results are multiples of 16 bytes. nullopt: the host must know
-/// the lengths of groups.
+/// waiting: fp32 without autocast if x and the weights are fp32; bf16 (autocast's type, or that of x and the weights)
+/// if the device has such a kernel and rows of weights and results are multiples of 16 bytes. nullopt: the host must
+/// know the lengths of groups.
 std::optional<at::ScalarType> device_groups_type(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 
 /// x_e W_e^T (`out_in`), or x_e W_e, for the rows of each group. x [R, in] (or [R, out]) of device_groups_type(); ends

@@ -32,8 +32,8 @@ at::Tensor targets_of(const at::Tensor& labels, LabelPlace place) {
   return targets.view({-1});
 }
 
-/// Number of rows of the head in products: unless a token's logits begin at a multiple of 16 bytes (8 numbers in bf16),
-/// cuBLAS cannot use vector loads and is 2-3 times slower.
+/// Number of rows of the head in products, padded because cuBLAS is 2-3 times slower without vector loads, which need
+/// each token's logits to begin at a multiple of 16 bytes (8 numbers in bf16).
 std::int64_t padded_vocabulary(std::int64_t v) { return v % 8 == 0 ? v : (v + 63) / 64 * 64; }
 
 /// weight [v, c] in `type`, padded with rows of zeros to `rows` rows.

@@ -25,10 +25,10 @@ struct HeadLoss {
 /// that of hidden and weight.
 bool device_computes_head(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias);
 
-/// Same as linear_cross_entropy(), if device_computes_head(). Chunks of `chunk` tokens; 0: 8,192, or C if that is more.
-/// Logits have the type of the products, or fp32 with a bias or a softcap; the losses are computed in fp32 and added in
-/// double, in a fixed order. A label outside [0, V) other than ignored_label makes the loss and the token's gradients
-/// NaN: to throw, the host would have to wait.
+/// Same result as linear_cross_entropy(); requires device_computes_head(). Chunks of `chunk` tokens; 0: 8,192, or C if
+/// that is more. Logits have the type of the products, or fp32 with a bias or a softcap; the losses are computed in
+/// fp32 and added in double, in a fixed order. A label outside [0, V) other than ignored_label makes the loss and the
+/// token's gradients NaN: the host would have to wait in order to throw.
 HeadLoss device_head_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                           const at::Tensor& labels, double scale, const LossOptions& form, HeadGradients wanted,
                           std::int64_t chunk = 0);

@@ -18,7 +18,7 @@ const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors) {
     if (first == nullptr) first = &t;
     if (!t.is_cuda() || t.layout() != at::kStrided) return nullptr;
     if (t.scalar_type() != at::kFloat && t.scalar_type() != at::kBFloat16) return nullptr;
-    if (t.device() != first->device()) return nullptr;  // ATen's own operators report the error
+    if (t.device() != first->device()) return nullptr;  // ATen's own operators will report the error
   }
   static const DeviceKernels& table = comm::plugin_table<DeviceKernels>("cuda");
   return &table;

@@ -72,8 +72,8 @@ struct DeviceKernels {
   void (*fp8_cast)(const kernels::cuda::Fp8Cast& a, std::int64_t rows, std::int64_t columns);
 };
 
-/// The table that serves these tensors, if every defined one is dense float32 or bfloat16 and all are on one CUDA
-/// device; for no tensors CUDA's. Otherwise null. The kernels also require contiguous rows; callers ensure that.
+/// The table for these tensors, if every defined one is dense float32 or bfloat16 and all are on one CUDA device;
+/// without tensors, the CUDA table. Otherwise null. The kernels also require contiguous rows; callers ensure that.
 const DeviceKernels* device_kernels(std::initializer_list<at::Tensor> tensors);
 
 /// A contiguous tensor as a kernel's argument; null if undefined.

@@ -15,8 +15,8 @@ void on_current_stream(Arguments... arguments) {
 
 namespace cuda = kernels::cuda;
 
-/// at::_grouped_mm has a kernel for Hopper and Blackwell (SM100); elsewhere it copies the offsets to the host and
-/// loops.
+/// at::_grouped_mm has a kernel for Hopper and Blackwell (SM100); on other devices it copies the offsets to the host
+/// and loops.
 bool groups_products() {
   const int major = at::cuda::getCurrentDeviceProperties()->major;
   return major == 9 || major == 10;

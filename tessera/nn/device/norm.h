@@ -25,7 +25,7 @@ struct DeviceNorm {
   bool centred = false;
 };
 struct DeviceNormed {
-  at::Tensor sum;         ///< x itself if delta is undefined; else of sum_type()
+  at::Tensor sum;         ///< x itself if delta is undefined, otherwise a tensor of sum_type()
   at::Tensor normed;      ///< type normed_type
   at::Tensor statistics;  ///< fp32, [1, rows]: rstd; centred [2, rows]: mean, rstd
 };

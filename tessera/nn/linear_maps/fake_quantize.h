@@ -21,20 +21,22 @@ namespace tessera::nn {
 /// Ties are rounded to even. A group with an empty range is unchanged.
 struct FakeQuantization {
   std::int64_t bits = 8;    ///< from 1 to 16
-  bool asymmetric = false;  ///< needs more than 2 bits
-  std::int64_t groups = 1;  ///< number of equal runs of the tensor's numbers, row by row; 0: each row is a group
+  bool asymmetric = false;  ///< requires more than 2 bits
+  std::int64_t groups =
+      1;  ///< number of equally long groups of consecutive numbers, row by row; 0: each row is a group
   bool stochastic = false;  ///< more than 2 bits: noise of Uniform(-0.5, 0.5) is added before rounding
   std::uint64_t key = 0;    ///< key of the noise: equal keys draw equal noise, on any process
-  at::Tensor range = {};    ///< fp32 [2] on x's device: minimum and maximum of one group that is all of x; undefined:
-                            ///< x's own
-  double exact = 0;         ///< share of the exact number in the result, from 0 to 1; the rest is the rounded number's
+  at::Tensor range =
+      {};  ///< fp32 [2] on x's device: minimum and maximum, if all of x is one group; undefined: taken from x
+  double exact =
+      0;  ///< weight of the exact number in the result, from 0 to 1; the rounded number has the remaining weight
 };
 
-/// x [..., C] rounded, of its own type and contiguous; computed in fp32. No gradient. Throws Error if x cannot be
+/// Rounds x [..., C] in fp32. The result has x's type, is contiguous, and has no gradient. Throws Error if x cannot be
 /// divided into the groups.
 at::Tensor rounded_to_bits(const at::Tensor& x, const FakeQuantization& how);
 
-/// The same; the gradient of x is that of the result. Saves nothing for backward.
+/// The same, differentiable: the gradient of x is that of the result. Saves nothing for backward.
 at::Tensor fake_quantize(const at::Tensor& x, const FakeQuantization& how);
 
 }  // namespace tessera::nn

@@ -29,7 +29,7 @@ struct KeptRounding : torch::CustomClassHolder {
   at::Tensor rounded(const at::Tensor& weight) const {
     return rounded_to_bits(out_first ? weight : weight.t(), how).to(product_type);
   }
-  /// a b in that type; in fp32 if fused.
+  /// a b in the type of the products; in fp32 if fused.
   at::Tensor product(const at::Tensor& a, const at::Tensor& b) const {
     if (!fused) return at::mm(a, b);
     at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().dtype(at::kFloat));

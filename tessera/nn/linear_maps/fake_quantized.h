@@ -14,13 +14,13 @@ namespace tessera::nn {
 struct QuantizedOperands {
   std::optional<FakeQuantization> weight;  ///< groups are counted in the layout [out, in], whatever the weight's layout
   std::optional<FakeQuantization> input;
-  /// fp32 [2]: raised by inputs in training to their (-minimum, maximum) if larger; undefined: nothing is recorded.
+  /// fp32 [2]: running maximum of (-minimum, maximum) over the inputs in training; undefined: nothing is recorded.
   at::Tensor noted = {};
 };
 
 /// x W + b (linear.h) of rounded operands. Gradients are those of the product with the rounded operands, passed on to x
-/// and W unchanged. The rounded weight is not kept: backward rounds it again, so memory is a plain linear map's. Needs
-/// a whole weight (no ParameterSemantics). `training`: inputs are recorded in `noted`.
+/// and W unchanged. The rounded weight is not kept: backward rounds it again, so it uses as much memory as a plain
+/// linear map. Needs a whole weight (no ParameterSemantics). `training`: inputs are recorded in `noted`.
 at::Tensor fake_quantized_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                                  WeightLayout layout, const QuantizedOperands& operands, bool training = true);
 

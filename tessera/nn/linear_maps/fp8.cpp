@@ -57,7 +57,7 @@ double fp8_most(at::ScalarType type) { return type == at::kFloat8_e5m2 ? 57344 :
 Fp8Tensor to_fp8(const at::Tensor& x, at::ScalarType type, const at::Tensor& amax, std::int64_t margin) {
   const double most = largest_result(type, margin);
   const at::Tensor one = at::ones_like(amax);
-  // A largest value so small that the quotient is infinite also gets a scale of 1.
+  // If the largest value is so small that the quotient is infinite, the scale is also 1.
   at::Tensor factor = at::where(amax.gt(0), most / amax, one);
   factor = at::where(factor.isfinite(), factor, one);
   return {narrowed(x.to(at::kFloat) * factor, type).contiguous(), factor.reciprocal().view({1, 1})};
@@ -120,7 +120,7 @@ const at::Tensor& Fp8State::noted() const {
 }
 
 std::optional<Fp8State::LastInput> Fp8State::last_input(const at::Tensor& x, bool note) {
-  if (x.is_inference()) return std::nullopt;  // inference tensors do not count changes
+  if (x.is_inference()) return std::nullopt;  // inference tensors have no version counter
   return LastInput{.storage = x.storage().getWeakStorageImpl(),
                    .data = x.const_data_ptr(),
                    .version = static_cast<std::uint32_t>(x._version()),

@@ -29,9 +29,9 @@ enum class Fp8Operand { input, weight, gradient };
 /// How operands are rounded.
 struct Fp8Options {
   Fp8Format format = Fp8Format::hybrid;         ///< not none
-  Fp8Recipe recipe = Fp8Recipe::delayed;        ///< which values share a scale
+  Fp8Recipe recipe = Fp8Recipe::delayed;        ///< selects the values that share a scale
   std::int64_t amax_history_len = 1;            ///< delayed: number of steps whose largest values are kept; >= 1
-  Fp8Amax amax_compute = Fp8Amax::most_recent;  ///< delayed: which of them is used
+  Fp8Amax amax_compute = Fp8Amax::most_recent;  ///< delayed: selects the value of the history that is used
   std::int64_t margin = 0;                      ///< delayed, tensorwise: scales are divided by 2^this
 };
 
@@ -40,7 +40,7 @@ at::ScalarType fp8_type(Fp8Format format, Fp8Operand operand);
 /// The largest number of the type: 448 or 57344.
 double fp8_most(at::ScalarType type);
 
-/// A matrix in eight bits: represents values * scale, with each scale for a block of it.
+/// A matrix in eight bits, which represents values * scale; each scale applies to one block.
 struct Fp8Tensor {
   at::Tensor values;                   ///< [R, C], float8
   at::Tensor scale;                    ///< fp32: [1, 1] for the whole matrix, else [ceil(R / rows), ceil(C / columns)]
@@ -80,16 +80,16 @@ class Fp8State {
 
   /// Discards values recorded since the last step (trials, evaluations).
   void begin_step();
-  /// Recorded in the current step, fp32 [maps, 3]: each process replaces them by the maximum over all processes before
-  /// end_step().
+  /// Values recorded in the current step, fp32 [maps, 3]. Before end_step(), each process replaces them by the maximum
+  /// over all processes.
   const at::Tensor& noted() const;
   /// Moves recorded values into the history; non-finite ones are replaced by the previous entry.
   void end_step();
 
   /// fp32 [steps, maps, 3], newest first; steps that have not run yet are zeros. As many steps as are kept.
   const at::Tensor& history() const { return history_; }
-  /// Restores the history of a checkpoint; if the length differs, the newest entries are used. Throws Error for another
-  /// number of maps.
+  /// Restores the history of a checkpoint; if the length differs, the newest entries are used. Throws Error for a
+  /// different number of maps.
   void set_history(const at::Tensor& history);
 
  private:
@@ -97,11 +97,11 @@ class Fp8State {
 
   /// The most recently rounded input: maps with the same input (queries, keys and values; gate and up) share it.
   struct LastInput {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // the matrix's, which may have been freed
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // storage of the matrix, which may have been freed
     const void* data;
     std::uint32_t version;
     std::vector<std::int64_t> sizes, strides;
-    c10::Stream stream;  // on which the rounded values are computed
+    c10::Stream stream;  // stream on which the rounded values are computed
     bool noted;
     std::int64_t map;
     Fp8Ways ways;
@@ -115,7 +115,7 @@ class Fp8State {
   mutable std::mutex mutex_;           // guards the members below
   std::optional<LastInput> last_;
   using Maps = std::map<std::int64_t, std::int64_t>;
-  Maps same_input_;               // in the current step: the map whose largest value a map shares
+  Maps same_input_;               // in the current step: map -> the map whose largest value it shares
   mutable Maps sent_;             // the contents of from_ and to_
   mutable at::Tensor from_, to_;  // on the device
 };
@@ -130,14 +130,14 @@ class Fp8Map {
   /// The rounded operand; with `note` its largest value is recorded for later steps.
   Fp8Tensor rounded(const at::Tensor& x, Fp8Operand operand, bool note) const;
 
-  /// The kernels of x's device, if they round as rounded() would; else null (ATen's operators are used).
+  /// The kernels of x's device, if they round as rounded() would; otherwise null, and ATen's operators are used.
   const DeviceKernels* kernels(const at::Tensor& x) const;
   /// rounded() and its transpose in one pass of kernels(x); results not requested are undefined. x is recorded in
   /// either case.
   Fp8Ways rounded_ways(const DeviceKernels& kernels, const at::Tensor& x, Fp8Operand operand, bool note, bool straight,
                        bool turned) const;
-  /// The same for an input, with the untransposed result always. If another map of the state has just rounded the same
-  /// matrix, its values are returned: equal inputs have equal largest values and so equal scales.
+  /// The same for an input; the untransposed result is always computed. If another map of the state has just rounded
+  /// the same matrix, its values are returned: equal inputs have equal largest values and so equal scales.
   Fp8Ways rounded_input(const DeviceKernels& kernels, const at::Tensor& x, bool note, bool turned) const;
 
  private:

@@ -20,8 +20,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Forward's sums may be less exact, those of gradients may not, as in Transformer Engine (common/recipe/__init__.py:
-// use_split_accumulator is False for fprop, True for dgrad and wgrad) and in torchao.
+// Forward's sums may be less exact, but those of gradients may not, as in Transformer Engine
+// (common/recipe/__init__.py: use_split_accumulator is False for fprop, True for dgrad and wgrad) and in torchao.
 constexpr bool fast_in_forward = true, fast_in_backward = false;
 
 at::ScalarType result_type(const at::Tensor& x) {

@@ -65,7 +65,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
       y.narrow(0, begin, end - begin).view({-1, product.size(1)}).copy_(product);
       if (parts) parts->computed(y.narrow(0, begin, end - begin));
     }
-    // If its transpose is rounded separately, backward needs the original x.
+    // If the transpose of x is rounded separately, backward needs the original x.
     const bool frozen = !weight.requires_grad(), eight = map.one_scale();
     ctx->save_for_backward({weight,
                             frozen  ? at::Tensor()
@@ -90,7 +90,7 @@ struct Fp8Linear : torch::autograd::Function<Fp8Linear> {
     if (ctx->needs_input_grad(0)) {
       auto shape = dy.sizes().vec();
       shape.back() = out_in.size(1);
-      // The weight's largest values are known from forward; with one scale the result is the same as there.
+      // The weight's largest values are known from forward; with one scale, the result is the same as in forward.
       const Fp8Tensor factor = kept->map->rounded(out_in.t(), Fp8Operand::weight, /*note=*/false);
       dx = fp8_product(gradient, factor).view(shape).to(kept->input_type);
     }

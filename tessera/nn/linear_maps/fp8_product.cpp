@@ -59,7 +59,7 @@ void fp8_product_into(const at::Tensor& out, const Fp8Tensor& a, const Fp8Tensor
     return;
   }
   at::Tensor result = out;
-  const bool wide = out.scalar_type() == at::kFloat;  // it cannot add a bias to fp32 results
+  const bool wide = out.scalar_type() == at::kFloat;  // at::_scaled_mm cannot add a bias to fp32 results
   const std::optional<at::Tensor> half_bias =
       bias.defined() && !wide ? std::optional(bias.to(out.scalar_type())) : std::nullopt;
   at::_scaled_mm_out(result, a.values, b.values.t(), a.scale.squeeze(), b.scale.squeeze(), half_bias,

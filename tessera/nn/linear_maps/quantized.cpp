@@ -42,7 +42,7 @@ void for_blocks(std::int64_t elements, const F& f) {
 void quantize_absmax(QuantizedWeight& made) {
   const std::int64_t blocks = made.absmax.numel();
   float* const absmax = made.absmax.data_ptr<float>();
-  // In a fixed order, so that every process computes the same mean.
+  // Added in a fixed order, so that every process computes the same mean.
   made.absmax_mean = static_cast<float>(std::accumulate(absmax, absmax + blocks, 0.0) /
                                         static_cast<double>(std::max<std::int64_t>(1, blocks)));
   for (std::int64_t i = 0; i < blocks; ++i) absmax[i] -= made.absmax_mean;
@@ -60,7 +60,7 @@ struct QuantizedKept : torch::CustomClassHolder {
   bool has_bias = false;
 };
 
-/// a b, fp32 in the given shape; with `narrow`, of factors rounded to that type.
+/// a b, fp32 in the given shape; with `narrow`, the factors are first rounded to that type.
 at::Tensor product_of(const at::Tensor& a, const at::Tensor& b, std::optional<at::ScalarType> narrow,
                       at::IntArrayRef shape) {
   const at::Tensor out = at::empty(shape, at::TensorOptions().dtype(at::kFloat));

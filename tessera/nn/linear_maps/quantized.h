@@ -17,7 +17,7 @@ namespace tessera::nn {
 /// How weights are stored, and the type they are widened to.
 struct QuantizedForm {
   int bits = 4;                     ///< 4: blocks of 64 along the flat weight; 8: rows of int8
-  QuantType type = QuantType::nf4;  ///< four bits: the code book
+  QuantType type = QuantType::nf4;  ///< four bits: the set of representable values
   bool double_quant = false;        ///< four bits: the blocks' absmax are stored in eight bits around their mean
   std::optional<at::ScalarType> compute = {};  ///< type of the products; nullopt: by autocast
 };
@@ -27,8 +27,8 @@ struct QuantizedWeight {
   QuantizedForm form;            ///< format
   std::int64_t out = 0, in = 0;  ///< dimensions
   at::Tensor codes = {};         ///< uint8 [ceil(out in / 2)], or int8 [out, in]
-  at::Tensor absmax = {};  ///< fp32 [ceil(out in / 64)], or [out]; with double_quant those of the absmax's own blocks
-                           ///< of 256
+  at::Tensor absmax =
+      {};  ///< fp32 [ceil(out in / 64)], or [out]; with double_quant, absmax of blocks of 256 absmax values
   at::Tensor absmax_codes = {};  ///< double_quant: uint8 [ceil(out in / 64)], else undefined
   float absmax_mean = 0;         ///< double_quant: mean that was subtracted from the absmax
   std::int64_t bytes() const;    ///< bytes in these tensors

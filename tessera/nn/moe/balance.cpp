@@ -32,7 +32,7 @@ at::Tensor expert_counts(const at::Tensor& ids, std::int64_t experts, const at::
   if (mask.defined()) counted = counted.masked_fill(mask.logical_not().unsqueeze(-1), -1);
   const at::Tensor flat = (counted + 1).reshape({-1});
   if (flat.is_cpu()) return at::bincount(flat, {}, experts + 1).slice(0, 1);
-  // A device's bincount waits for the largest number, since it determines the size of its result.
+  // On a device, bincount would wait for the largest number, which determines the size of its result.
   return at::zeros({experts + 1}, flat.options()).scatter_add_(0, flat, at::ones_like(flat)).slice(0, 1);
 }
 

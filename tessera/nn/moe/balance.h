@@ -25,7 +25,7 @@ at::Tensor load_balancing_loss(const std::vector<at::Tensor>& probabilities, con
 /// The loss of Switch Transformers (Fedus et al. 2022, eq. 4) for k experts per token, as in Megatron-LM: E sum_i f_i
 /// P_i, f_i = c_i / (N k), of one layer. probabilities [N, E], ids [N, k]. `sum` sums f over processes: it receives [E
 /// + 1] numbers, the counts and N k. P is of the local tokens, so the mean of the processes' losses is the loss of all
-/// their tokens if each has equally many.
+/// their tokens if each process has equally many.
 at::Tensor switch_loss(const at::Tensor& probabilities, const at::Tensor& ids, const SumOver& sum = {});
 /// The same for given counts [E] of `slots` slots (for example of a whole global batch).
 at::Tensor switch_loss(const at::Tensor& probabilities, const at::Tensor& counts, double slots);

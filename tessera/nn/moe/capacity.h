@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// A bound on the work of one expert (Fedus et al. 2022, section 2.2): slots beyond an expert's capacity are dropped,
-/// so that even an uneven batch needs no more memory than that.
+/// which bounds the memory of even the most uneven batch.
 
 #include <tessera/nn/moe/router.h>
 
@@ -13,7 +13,7 @@ namespace tessera::nn {
 /// Error unless factor > 0.
 std::int64_t expert_capacity(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, double factor);
 
-/// The slots kept when more choose an expert than fit: those with the largest weights, or the first ones.
+/// The slots that an expert keeps when too many choose it: those with the largest weights, or the first ones.
 enum class DropBy { probability, position };
 
 /// The capacity setting, as a multiple of the mean number of slots per expert.
@@ -25,10 +25,10 @@ struct CapacityOptions {
 
 /// A choice within a capacity.
 struct Limited {
-  Routing routing;           ///< dropped slots have id -1 and weight 0, which is constant
+  Routing routing;           ///< dropped slots have id -1 and a constant weight of 0
   std::int64_t dropped = 0;  ///< slots of this choice that exceeded the capacity
 };
-/// Keeps at most `capacity` slots per expert. Of equal weights the earlier one is kept.
+/// Keeps at most `capacity` slots per expert. Of slots with equal weights, the earlier one is kept.
 Limited within_capacity(const Routing& routing, std::int64_t experts, std::int64_t capacity, DropBy by);
 
 }  // namespace tessera::nn

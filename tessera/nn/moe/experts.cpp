@@ -19,7 +19,7 @@ at::Tensor experts_of_permuted(const at::Tensor& x, const Permutation& permutati
   const auto type = device_groups_type(rows, w.up);
   const bool stays =
       type && device_groups_type(rows, w.down) == type && (w.gate.empty() || device_groups_type(rows, w.gate) == type);
-  if (stays) return experts_of_rows(rows.to(*type), permutation.ends, w);  // once for gates and ups
+  if (stays) return experts_of_rows(rows.to(*type), permutation.ends, w);  // once for gate and up together
   return experts_of_rows(rows, host_counts(permutation), w);
 }
 

@@ -31,11 +31,12 @@ struct ExpertWeights {
 at::Tensor experts_of_rows(const at::Tensor& x, const at::Tensor& counts, const ExpertWeights& weights,
                            const c10::intrusive_ptr<SourceGradients>& per_source = {});
 
-/// The results of the experts, all of `weights`, for the rows that permute() makes of x [N, C]. Returns [R, C].
+/// The experts' results for the rows of permute(x, permutation), x [N, C]. `weights` must contain all experts. Returns
+/// [R, C].
 at::Tensor experts_of_permuted(const at::Tensor& x, const Permutation& permutation, const ExpertWeights& weights);
 
-/// The part of the layer that does not depend on its experts (the shared expert): called once, while rows are in flight
-/// to other processes, if they are sent. Empty: nothing to do.
+/// Computes the part of the layer that does not depend on its experts (the shared expert). Called once; if rows are
+/// sent to other processes, while they are in flight. Empty: nothing to do.
 using Meanwhile = std::function<void()>;
 
 /// sum over j of routing.weights[n, j] * expert(routing.ids[n, j])(x[n]): x [N, C] -> [N, C]. All experts must be local

@@ -35,7 +35,8 @@ std::vector<std::int64_t> starts_of(const at::Tensor& counts) {
   return starts;
 }
 
-/// `rows` rounded up, so that only few numbers of rows occur: steps are an eighth of a power of two and at least 16.
+/// `rows` rounded up, so that only a few different numbers of rows occur: steps are an eighth of a power of two and at
+/// least 16.
 std::int64_t padded_rows(std::int64_t rows) {
   const std::int64_t step =
       std::max<std::int64_t>(16, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows)) / 8));
@@ -56,8 +57,9 @@ at::Tensor padded(const at::Tensor& x, std::int64_t rows) {
 /// knows the lengths of groups: by one product of the device. All other cases: by at::mm, one after another.
 ///
 /// For half precision oneDNN builds a separate kernel for every number of rows, and keeps about a thousand of them:
-/// routing would build hundreds in each step, a third of a gigabyte. So groups are padded to few numbers of rows there;
-/// zeros do not change sums. Where bf16 has no instructions multiply_half() widens, and no kernels are built.
+/// routing would build hundreds in each step, a third of a gigabyte. So groups are padded to a few different numbers of
+/// rows there; zeros do not change sums. Where bf16 has no instructions, multiply_half() widens, and no kernels are
+/// built.
 class Groups {
  public:
   /// `counts` as in grouped_linear().
@@ -68,7 +70,7 @@ class Groups {
       ends_ = counts;
   }
 
-  /// As rows(), into new memory of `type`.
+  /// Like rows(), into new memory of `type`.
   at::Tensor product(const at::Tensor& x, const Tensors& weights, bool out_in, at::ScalarType type) const {
     if (ends_.defined()) return device_rows_of_groups(x, ends_, weights, out_in);
     const at::Tensor out = at::empty({x.size(0), weights[0].size(out_in ? 0 : 1)}, x.options().dtype(type));
@@ -81,7 +83,7 @@ class Groups {
             bool accumulate = false) const {
     if (all_at_once(x)) {
       std::vector<Product> products;
-      Tensors kept;  // until the products have been computed
+      Tensors kept;  // keeps copies alive until the products have been computed
       for (const at::Tensor& weight : weights) kept.push_back(weight.contiguous());
       for (std::size_t e = 0; e + 1 < starts_.size(); ++e) {
         const at::Tensor& w = kept[e % weights.size()];
@@ -162,7 +164,7 @@ class Groups {
   std::int64_t few(std::size_t e) const { return padded_rows(starts_[e + 1] - starts_[e]); }
 
   std::vector<std::int64_t> starts_;
-  at::Tensor ends_;  // on a device, instead of starts_
+  at::Tensor ends_;  // ends of the groups on a device; replaces starts_
   Half half_;
 };
 

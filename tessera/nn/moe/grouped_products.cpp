@@ -29,9 +29,9 @@ at::Tensor matrix(const float* numbers, std::int64_t stride, bool transposed, st
                        at::TensorOptions(at::kFloat));
 }
 
-/// `rows` rounded down, so that only few numbers of rows occur: steps are a quarter of a power of two and at least 16.
-/// oneDNN builds a separate kernel for every number of rows, and the memory of a thousand of them is not returned: 600
-/// MB in thirty steps of a Mixtral with 48 experts of [512, 384].
+/// `rows` rounded down, so that only a few different numbers of rows occur: steps are a quarter of a power of two and
+/// at least 16. oneDNN builds a separate kernel for every number of rows, and the memory of a thousand of them is not
+/// returned: 600 MB in thirty steps of a Mixtral with 48 experts of [512, 384].
 std::int64_t few_rows(std::int64_t rows) {
   const std::int64_t step =
       std::max<std::int64_t>(16, static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(rows)) / 4));
@@ -54,8 +54,8 @@ at::Tensor last_rows(const float* numbers, std::int64_t stride, std::int64_t col
   return all;
 }
 
-/// c += a b, or c = a b, where the rows of a group are those of a and c: first a number of rows that has a kernel, then
-/// the rest, padded.
+/// Computes c += a b, or c = a b, where a group's rows are rows of a and c: first a number of rows for which a kernel
+/// exists, then the padded rest.
 void multiply_rows(Product p) {
   const std::int64_t rest = p.m - few_rows(p.m);
   Product last = p;
@@ -77,7 +77,7 @@ void multiply_rows(Product p) {
   }
 }
 
-/// The same if the product sums over the rows of a group: those of b, and of the matrix whose transpose is a.
+/// The same if the product sums over a group's rows, which are rows of b and of the matrix whose transpose is a.
 void multiply_sums(Product p) {
   const std::int64_t rest = p.k - few_rows(p.k);
   Product last = p;
@@ -129,7 +129,7 @@ Product panel(Product p, std::int64_t begin, std::int64_t end) {
 }  // namespace
 
 void multiply_all(const std::vector<Product>& products) {
-  constexpr std::int64_t fewest_rows = 64;  // per panel: with fewer the product loses speed
+  constexpr std::int64_t fewest_rows = 64;  // per panel: with fewer rows, the product is slower
   const std::int64_t threads = at::in_parallel_region() ? 1 : at::get_num_threads();
   double total = 0;
   for (const Product& p : products) total += cost(p);
@@ -143,7 +143,7 @@ void multiply_all(const std::vector<Product>& products) {
     if (threads > 1 && cost(p) > largest)
       panels = std::clamp<std::int64_t>(static_cast<std::int64_t>(cost(p) / largest + 0.999), 1,
                                         std::max<std::int64_t>(1, p.m / fewest_rows));
-    // Cut at multiples of 16, so that only few numbers of rows occur.
+    // Cut at multiples of 16, so that only a few different numbers of rows occur.
     const auto cut = [&](std::int64_t i) { return i == panels ? p.m : i * p.m / panels / 16 * 16; };
     for (std::int64_t i = 0; i < panels; ++i) tasks.push_back(panel(p, cut(i), cut(i + 1)));
   }

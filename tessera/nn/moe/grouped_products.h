@@ -23,9 +23,9 @@ struct Product {
 };
 
 /// Computes all products on at::get_num_threads() threads. Each product is computed by one thread, so each runs at full
-/// speed whatever their number; threads take the largest remaining one, and those that are too large for an even load
-/// are first cut into panels of rows (never with one thread: then bits do not depend on what else is in the list).
-/// Their results must not overlap.
+/// speed, however many there are; threads take the largest remaining product, and products that are too large for an
+/// even load are first cut into panels of rows (never with one thread: then bits do not depend on what else is in the
+/// list). Their results must not overlap.
 void multiply_all(const std::vector<Product>& products);
 
 }  // namespace tessera::nn

@@ -16,14 +16,14 @@ struct Permutation {
   at::Tensor counts;    ///< int64 [E]: rows of each expert
   at::Tensor ends;      ///< int32 [E]: the end of each expert's rows; undefined on the CPU
   at::Tensor known;     ///< counts on the CPU, if the host knows them
-  bool padded = false;  ///< there may be rows of zeros
+  bool padded = false;  ///< rows of zeros are possible
 };
 
 /// `counts` on the CPU. If the host does not know them, it waits for the device.
 at::Tensor host_counts(const Permutation& permutation);
 
 /// ids int64 [N, k]; all tensors of the result except `known` are on their device. `padded_to` > 0: each expert has
-/// min(padded_to, N) rows, whatever was chosen, so that sizes are the same in every step. `complete`: the caller knows
+/// min(padded_to, N) rows, whatever its load, so that sizes are the same in every step. `complete`: the caller knows
 /// that no id is -1. On the CPU it throws Error for an id outside [-1, experts), and for an expert chosen by more
 /// slots; a CUDA device traps (kernels/cuda/slots.h). The host waits for the device unless `complete` or padded, since
 /// it must know the number of rows.

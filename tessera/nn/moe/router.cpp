@@ -13,7 +13,7 @@
 namespace tessera::nn {
 namespace {
 
-/// Turns autocast off on one kind of device while it exists.
+/// Turns autocast off on one kind of device during its lifetime.
 class FullPrecision {
  public:
   explicit FullPrecision(c10::DeviceType device)

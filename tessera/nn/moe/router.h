@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// nn/moe/: mixture of experts (Shazeer et al. 2017; Fedus et al. 2022, "Switch Transformers"): the choice of experts
-/// for a token (router.h), keeping their load even (balance.h) or within a bound (capacity.h), and their computation
-/// (permute.h, grouped.h, experts.h). N tokens, C hidden size, E experts, k of them per token.
+/// for a token (router.h), measures that keep their load even (balance.h) or within a bound (capacity.h), and their
+/// computation (permute.h, grouped.h, experts.h). N tokens, C hidden size, E experts, k of them per token.
 ///
 /// This header: the router. It computes in fp32 (in fp64 if its input is fp64), regardless of autocast, because a
 /// choice among experts should not depend on the last bit of a bf16 number.
@@ -39,7 +39,7 @@ struct Routing {
   at::Tensor weights;        ///< [N, k], differentiable
   at::Tensor probabilities;  ///< [N, E], differentiable: scores of all experts that add up to 1, for balance.h
   at::Tensor logits;         ///< [N, E], differentiable
-  bool complete = false;     ///< no id is -1, so a device need not be asked for the number of rows
+  bool complete = false;     ///< no id is -1, so the number of rows is known without waiting for the device
   /// > 0: every expert gets min(padded_to, number of tokens) rows of these tokens, filled up with rows of zeros
   /// (capacity.h).
   std::int64_t padded_to = 0;

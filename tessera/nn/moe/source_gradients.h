@@ -2,7 +2,7 @@
 /// \file
 /// Gradients of experts' weights, kept separate per process that sent the rows. If rows of several micro-batches reach
 /// one expert, autograd gives one gradient, the sum over all of them; sums in fixed order (docs/strategies.md) need
-/// each micro-batch's own, to add them one after another whichever process had which.
+/// each micro-batch's own gradient, in order to add them one after another, whichever process had which micro-batch.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>

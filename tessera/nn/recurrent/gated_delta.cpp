@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t piece = 64;
 
-/// x [B, T, H, ...] -> fp32 [B, H, N, C, ...], padded with zeros: tokens that neither write nor fade.
+/// x [B, T, H, ...] -> fp32 [B, H, N, C, ...], padded with zeros, i.e. tokens that neither write nor decay.
 at::Tensor in_pieces(const at::Tensor& x, std::int64_t length) {
   const std::int64_t missing = (length - x.size(1) % length) % length;
   std::vector<std::int64_t> pad(static_cast<std::size_t>(2 * (x.dim() - 1)), 0);
@@ -28,9 +28,9 @@ at::Tensor gated_delta_rule(const at::Tensor& q, const at::Tensor& k, const at::
   const at::Tensor queries = in_pieces(q, length) * (1 / std::sqrt(static_cast<double>(q.size(3))));
   const at::Tensor keys = in_pieces(k, length), values = in_pieces(v, length);
   const at::Tensor strength = in_pieces(strengths, length).unsqueeze(-1);  // [B, H, N, C, 1]
-  const at::Tensor faded = in_pieces(decays, length).cumsum(3);            // [B, H, N, C]: since the piece began
+  const at::Tensor faded = in_pieces(decays, length).cumsum(3);  // [B, H, N, C]: log decay since the start of the piece
   const at::Tensor since = faded.unsqueeze(-1), all = faded.slice(3, length - 1).unsqueeze(-1);
-  // The remaining share of a token's write when a later one reads it: [B, H, N, C (reads), C (wrote)].
+  // The remaining share of a token's write when a later token reads it: [B, H, N, C (reads), C (wrote)].
   const at::Tensor between = (since - faded.unsqueeze(-2)).tril().exp().tril();
   // Within a piece a token writes the difference that remains after the writes before it: (I + L) w = s v, L strictly
   // lower.

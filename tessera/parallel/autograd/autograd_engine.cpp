@@ -38,7 +38,7 @@ class SlotHooks final : public autograd::SavedVariableHooks {
 
 class ListeningEngine final : public autograd::Engine {
  public:
-  /// Never destroyed: threads may ask for the engine while the process exits.
+  /// Never destroyed, because threads may request the engine while the process exits.
   static ListeningEngine& instance() {
     static ListeningEngine* engine = new ListeningEngine;
     return *engine;

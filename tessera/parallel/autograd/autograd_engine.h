@@ -1,12 +1,10 @@
 #pragma once
 /// \file
-/// parallel/autograd/: functions that LibTorch's C++ interface lacks: ends of a backward, hooks on gradients, saved
-/// tensors.
+/// parallel/autograd/: functions of autograd that LibTorch's C++ interface lacks.
 ///
-/// Functions of autograd that the engines of parallel/ need and LibTorch's C++ interface lacks: the exact begin and end
-/// of a backward, hooks on finished gradients, and control over what is saved for backward. All uses of
-/// torch::autograd::Node and its engine are behind this header, because their ownership changes between LibTorch
-/// releases.
+/// This header: callbacks at the exact begin and end of a backward, hooks on finished gradients, and control over the
+/// tensors that are saved for backward. All uses of torch::autograd::Node and its engine are behind this header,
+/// because their ownership changes between LibTorch releases.
 
 #include <ATen/core/Tensor.h>
 
@@ -57,8 +55,8 @@ class Subscription {
 /// (Python).
 [[nodiscard]] Subscription listen_to_backward(BackwardListener& listener);
 
-/// While it exists, backward passes that the calling thread starts belong to one that another thread is running:
-/// listeners are not called for them. Destroy it on the same thread.
+/// During its lifetime, backward passes started by the calling thread count as part of one that another thread is
+/// running: listeners are not called for them. Destroy it on the same thread.
 class PartOfBackward {
  public:
   PartOfBackward();  ///< for the calling thread; nests
@@ -139,7 +137,7 @@ class BackwardRoot {
   BackwardRoot& operator=(BackwardRoot&&) noexcept;
   ~BackwardRoot();
   explicit operator bool() const { return impl_ != nullptr; }  ///< whether backward() may be called
-  /// output.backward(gradient), once: the graph is released. For listeners an outermost backward like any other.
+  /// Runs output.backward(gradient), once: the graph is released. Listeners see an outermost backward like any other.
   void backward(const at::Tensor& gradient);
 
  private:

@@ -1,8 +1,7 @@
 #pragma once
 /// \file
-/// Replaces the tensors that autograd keeps between forward and backward by something smaller or stored elsewhere. A
-/// policy decides per tensor; scopes of policies nest per thread. Checkpointing (checkpoint_activations.h) is such a
-/// policy, too.
+/// Shrinks the tensors that autograd keeps between forward and backward, or stores them elsewhere. A policy decides per
+/// tensor; scopes of policies nest per thread. Checkpointing (checkpoint_activations.h) is also a policy.
 ///
 ///   { tessera::OffloadActivations off({.to = "/nvme"}); loss = net->forward(x).sum(); }
 ///   loss.backward();
@@ -52,7 +51,7 @@ class SavedTensorPolicy {
   /// propagates out of the operation that saves. Called from one thread at a time, unless the same policy is used by
   /// scopes of several threads.
   virtual std::unique_ptr<PackedTensor> pack(const at::Tensor& tensor) = 0;
-  /// Zeros for a policy that does not count.
+  /// All zero for a policy that does not count bytes.
   virtual SavedBytes bytes() const { return {}; }
 };
 
@@ -71,7 +70,7 @@ class SavedTensors {
   std::shared_ptr<SavedTensorPolicy> policy_;
 };
 
-/// Whether policies never see it: a leaf that requires grad, a view of one, or a managed parameter.
+/// Whether policies never see `tensor`: it is a leaf that requires grad, a view of one, or a managed parameter.
 bool is_parameter(const at::Tensor& tensor);
 
 /// A tensor kept with its version: reading it after an in-place change throws as LibTorch does (LibTorch itself stops

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Base of policies that keep a copy. Several operations may save the same memory (the input of three projections, and
-/// views of it); it is copied once.
+/// Base of policies that keep a copy. Memory that several operations save (the input of three projections, and its
+/// views) is copied only once.
 
 #include <ATen/core/Tensor.h>
 

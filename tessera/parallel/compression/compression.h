@@ -54,9 +54,9 @@ class Compression {
   virtual std::pair<std::int64_t, std::int64_t> bytes() const = 0;
   /// State for a checkpoint (error feedback), by name. Per rank: ranks have different errors.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const { return {}; }
-  /// Restores state(); call before the first reduce(). State that does not fit (another number of ranks) is reset at
-  /// its first use. For whole gradients a key names a bucket, so the buckets must equal those of the saved run
-  /// (Sharded::set_gradient_order).
+  /// Restores state(); call before the first reduce(). State that does not fit (because the number of ranks has
+  /// changed) is reset at its first use. For whole gradients a key names a bucket, so the buckets must equal those of
+  /// the saved run (Sharded::set_gradient_order).
   virtual void restore(const std::vector<std::pair<std::string, at::Tensor>>& state) { static_cast<void>(state); }
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Half the bytes: gradients are sent as fp16 or bf16 and added in fp32. A scattered result is the fp32 sum of the
+/// Halves the bytes: gradients are sent as fp16 or bf16 and added in fp32. A scattered result is the fp32 sum of the
 /// rounded gradients; a whole one is rounded once more before it is sent back to the ranks. fp16: values beyond 65504
 /// become infinite (use loss scaling, or bf16).
 

@@ -44,7 +44,7 @@ class CompressionMethod : public Compression {
   comm::Work all_to_all(const comm::Group& group, const at::Tensor& output, const at::Tensor& input);
   comm::Work accumulate_scatter(const comm::Group& group, const at::Tensor& accumulator, const at::Tensor& input);
 
-  /// Completed steps: the calls of step_done(); if it is never called, the reductions of one key before this one.
+  /// Completed steps: the calls of step_done(); if it is never called, the earlier reductions of the same key.
   std::int64_t steps() const;
   /// Adds the number of steps after the last reduction, and whether step_done() is called, to state(); restore_steps()
   /// reads them back.
@@ -92,8 +92,8 @@ class KeptTensors {
 };
 
 /// The part of a key's gradients that compression has dropped so far, to be added to its next gradient (Seide et al.
-/// 2014): [numel], zeros at first and after a change of size (another number of ranks). A restored one is moved to the
-/// device of `options`. Stored as "KEY/error".
+/// 2014): [numel], zeros at first and after a change of size (a different number of ranks). A restored error is moved
+/// to the device of `options`. Stored as "KEY/error".
 at::Tensor& error_of(KeptTensors& errors, std::string_view key, std::int64_t step, std::int64_t numel,
                      const at::TensorOptions& options);
 

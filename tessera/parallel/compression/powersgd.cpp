@@ -114,7 +114,7 @@ comm::Work PowerSgdCompression::reduce(const ReductionRequest& request) {
           m.value + error_of(errors_, m.key, steps(), m.range.numel, gradient.options()).view({m.rows, m.columns});
     }
     at::Tensor& query = queries_.of(m.key, steps());
-    if (query.defined()) query = query.to(m.q.device());  // it may have been restored
+    if (query.defined()) query = query.to(m.q.device());  // a restored tensor may be on another device
     const bool fits = query.defined() && query.sizes() == m.q.sizes();
     if (!fits || !options_.warm_start) query = random_query(m, options_.warm_start ? 0 : steps(), gradient.options());
     orthonormalize_columns(query);

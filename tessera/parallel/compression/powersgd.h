@@ -7,9 +7,8 @@
 ///
 /// (rows + columns) r numbers are sent instead of rows x columns. The error M - M' is added to the next gradient, and Q
 /// is the next step's start. A parameter of more than two dimensions is the matrix [shape[0], rest]; vectors, and
-/// matrices that would not get smaller, are reduced exactly. The first steps are not compressed, because gradients
-/// change quickly there. All ranks compute the same P and Q from the same sums; bit-identical results require identical
-/// CPUs.
+/// matrices that would not shrink, are reduced exactly. The first steps are not compressed, because gradients change
+/// quickly there. All ranks compute the same P and Q from the same sums; bit-identical results require identical CPUs.
 
 #include <tessera/parallel/compression/method.h>
 

@@ -51,8 +51,9 @@ at::Tensor context_attention(const at::Tensor& given_q, const at::Tensor& given_
   const std::int64_t sharing = groups.head_ranks();
   if (heads % sharing != 0 || (key_heads % sharing != 0 && sharing % key_heads != 0))
     throw InputError(concat("context parallelism by ", context_method_name(groups.method), " divides heads over ",
-                            sharing, " ranks: ", heads, " heads must be a multiple of it and ", key_heads,
-                            " key heads a multiple or a divisor of it; use p2p or all_gather, which keep heads whole"));
+                            sharing, " ranks: the number of heads (", heads,
+                            ") must be a multiple of that, and the number of key heads (", key_heads,
+                            ") a multiple or a divisor; use p2p or all_gather, which keep heads whole"));
   const layout::SequenceCut cut = groups.cut(q.size(1) * groups.ranks());
   const layout::Sight sight{.causal = options.causal,
                             .window = options.window >= cut.length ? 0 : options.window,

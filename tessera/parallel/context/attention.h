@@ -18,11 +18,11 @@
 
 namespace tessera {
 
-/// Options of the attention besides its queries, keys and values.
+/// Options of attention.
 struct ContextAttentionOptions {
   double scale = 0;         ///< factor of q k^T; 0: 1 / sqrt(D)
   double softcap = 0;       ///< scores are soft-capped at this before the mask (nn/softcap.h); 0: no cap
-  bool causal = true;       ///< no token attends to a later one of its row
+  bool causal = true;       ///< no token attends to a later token of its row
   std::int64_t window = 0;  ///< causal: a token attends to itself and window - 1 tokens before it; 0: all before it
   /// Flat positions b T + t in the whole rows at which documents begin, ascending; a token attends only to its
   /// document. Empty: every row is one document.

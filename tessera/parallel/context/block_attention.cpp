@@ -32,7 +32,7 @@ class Outbox {
   void add(Work work) {
     std::erase_if(works_, [](Work& sent) {
       if (!sent.done()) return false;
-      sent.wait();  // makes an error visible
+      sent.wait();  // throws the send's error
       return true;
     });
     works_.push_back(std::move(work));
@@ -65,8 +65,8 @@ at::Tensor packed(const BlockPlan& plan, const at::Tensor& k, const at::Tensor& 
 using UseHome = std::function<void()>;
 using UseBlock = std::function<void(const Visit&, const at::Tensor& block)>;
 
-/// Sends this rank's block, computes with it meanwhile, and computes with each visiting block while the next one is in
-/// flight. Sends are only waited for at the end: a receiver may first need another block from this rank.
+/// Sends this rank's block while computing with it, then computes with each visiting block while the next one is in
+/// flight. Sends are waited for only at the end, because a receiver may first need another block from this rank.
 void pass_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& use_home, const UseBlock& use_block) {
   Outbox sends;
   at::Tensor next;
@@ -90,7 +90,7 @@ void pass_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& u
   sends.wait();
 }
 
-/// The same with all blocks gathered at once, while this rank computes with its own.
+/// The same with all blocks gathered at once, while this rank computes with its own block.
 void gather_blocks(const BlockPlan& plan, const at::Tensor& home, const UseHome& use_home, const UseBlock& use_block) {
   auto sizes = home.sizes().vec();
   sizes.insert(sizes.begin(), plan.ring.size());
@@ -145,7 +145,7 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
  private:
   struct Backward {
     const BlockPlan& plan;
-    at::TensorOptions wide;  // the type of sums
+    at::TensorOptions wide;  // type of the sums
     const AttentionResult& result;
     at::Tensor k, v, home;
     GradientSum dq = {};
@@ -159,8 +159,8 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
     }
   };
 
-  /// A block's gradient follows the block from rank to rank, each of which adds its part, and the last one sends it
-  /// home.
+  /// A block's gradient follows the block from rank to rank. Each rank adds its part, and the last one sends the sum to
+  /// the owner.
   static at::Tensor bring_home_passed(Backward& pass) {
     const BlockPlan& plan = pass.plan;
     const at::Tensor mine = pass.empty_sum();
@@ -223,8 +223,8 @@ std::shared_ptr<const BlockPlan> make_block_plan(const comm::Group& ring, bool g
   options.window = sight.window;
   plan->options = std::move(options);
   const int ranks = cut.ring_ranks(), rank = plan->rank();
-  TESSERA_CHECK((ring ? ring.size() : 1) == ranks, "a sequence cut for a ring of ", ranks, " ranks, but the ring has ",
-                ring ? ring.size() : 1);
+  TESSERA_CHECK((ring ? ring.size() : 1) == ranks, "the sequence is cut for a ring of ", ranks,
+                " ranks, but the ring has ", ring ? ring.size() : 1);
   for (int owner = 0; owner < ranks; ++owner) {
     plan->tiles.push_back(layout::tiles(cut, rows, sight, rank, owner));
     std::vector<std::int64_t>& positions = plan->positions.emplace_back();

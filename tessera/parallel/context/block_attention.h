@@ -13,18 +13,18 @@
 
 namespace tessera::parallel {
 
-/// A block of another rank that visits this one.
+/// A visit of another rank's block at this rank.
 struct Visit {
   int owner;
   int from;  ///< the rank that sends it here
   int to;    ///< the rank that it goes to next; -1: none
 };
 
-/// Everything that is known without tensors.
+/// The course of the attention, as far as it does not depend on tensors.
 struct BlockPlan {
   comm::Group ring;     ///< empty: one rank
   bool gather = false;  ///< all blocks at once (all-gather) instead of one after another (ring)
-  std::vector<std::vector<layout::Tile>> tiles;      ///< what this rank's queries attend to, by owner of the keys
+  std::vector<std::vector<layout::Tile>> tiles;      ///< tiles that this rank's queries attend to, by owner of the keys
   std::vector<std::vector<std::int64_t>> positions;  ///< by owner: positions of its tokens in their row
   std::vector<std::vector<int>> ways;                ///< by owner: the other ranks that attend to its keys
   std::vector<Visit> visits;                         ///< blocks that visit this rank, nearest owner first

@@ -38,14 +38,14 @@ variable_list swapped(const variable_list& inputs, const comm::Group& group) {
   return outputs;
 }
 
-/// [B, t, heads, D] -> [a, B, t, heads / a, D]: by the rank that will have the heads.
+/// [B, t, heads, D] -> [a, B, t, heads / a, D]: ordered by the rank that will have the heads.
 at::Tensor by_heads(const at::Tensor& x, std::int64_t ranks) {
   return x.reshape({x.size(0), x.size(1), ranks, x.size(2) / ranks, x.size(3)}).permute({2, 0, 1, 3, 4});
 }
 at::Tensor from_heads(const at::Tensor& x) {  // its inverse
   return x.permute({1, 2, 0, 3, 4}).reshape({x.size(1), x.size(2), x.size(0) * x.size(3), x.size(4)});
 }
-/// [B, a t, heads, D] -> [a, B, t, heads, D]: by the rank that has the tokens.
+/// [B, a t, heads, D] -> [a, B, t, heads, D]: ordered by the rank that has the tokens.
 at::Tensor by_tokens(const at::Tensor& x, std::int64_t ranks) {
   return x.reshape({x.size(0), ranks, x.size(1) / ranks, x.size(2), x.size(3)}).permute({1, 0, 2, 3, 4});
 }

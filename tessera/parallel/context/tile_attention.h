@@ -17,7 +17,7 @@ namespace tessera::parallel {
 struct TileOptions {
   double scale = 1;         ///< factor of q k^T
   double softcap = 0;       ///< caps the scores (nn/softcap.h); 0: no cap
-  std::int64_t window = 0;  ///< for tiles of kind band
+  std::int64_t window = 0;  ///< used for tiles of kind band
   nn::WeightDropout dropout = {};
 };
 
@@ -28,7 +28,7 @@ struct PartialAttention {
   at::Tensor log_sum;  ///< [B, heads, t]
 };
 
-/// A block of keys, and the tiles of it that the queries attend to.
+/// A block of keys, and its tiles that the queries attend to.
 struct KeyBlock {
   at::Tensor k, v;  ///< [B, t', key heads, D], key heads dividing heads
   const std::vector<layout::Tile>& tiles;

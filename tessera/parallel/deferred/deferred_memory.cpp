@@ -62,7 +62,7 @@ LazyPages& LazyPages::operator=(LazyPages&& other) noexcept {
 bool LazyPages::touched() const {
   if (data_ == nullptr) return false;
   const int fd = open_pagemap();
-  if (fd < 0) return true;  // it was readable before, so keep the pages to be safe
+  if (fd < 0) return true;  // pagemap was readable before; to be safe, keep the pages
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::array<std::uint64_t, 1024> entries;
   std::size_t at = reinterpret_cast<std::uintptr_t>(data_) / page;

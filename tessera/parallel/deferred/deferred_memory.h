@@ -23,7 +23,7 @@ class LazyPages {
   void* data() const { return data_; }  ///< nullptr when empty
   /// Whether any page has memory: it was read or written through data().
   bool touched() const;
-  /// Releases the pages as a tensor's memory (a c10 CPU DataPtr that frees them).
+  /// Hands the pages over as a tensor's memory (a c10 CPU DataPtr that frees them).
   c10::DataPtr release() &&;
   /// Asks for huge pages, for memory that is about to be written entirely.
   void will_be_written() const;

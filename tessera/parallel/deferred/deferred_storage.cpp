@@ -72,7 +72,7 @@ void call(const c10::OperatorHandle& op, const at::Tensor& self, std::span<const
 }
 
 // Uniform and normal numbers are drawn element by element (normal ones in groups of sixteen when contiguous, with
-// sixteen more for an incomplete group), so a large tensor's can be drawn into a small one, piece by piece.
+// sixteen more for an incomplete group), so those of a large tensor can be drawn into a small tensor, piece by piece.
 constexpr std::int64_t piece = 1 << 14;
 
 bool drawn_piecewise(const c10::OperatorHandle& op, const at::Tensor& self) {

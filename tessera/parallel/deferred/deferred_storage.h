@@ -63,7 +63,7 @@ class DeferredStorage {
   static DeferredStorage* of(const at::Tensor& tensor);
   void drop_pages(c10::StorageImpl& storage);
 
-  LazyPages pages_;  ///< until something is logged
+  LazyPages pages_;  ///< the tensor's memory until an operation is logged
   std::vector<LoggedOperator> log_;
 };
 

@@ -73,7 +73,7 @@ struct ManagedStorage::Impl {
   c10::intrusive_ptr<detail::Memory> memory;
   std::int64_t numel;
   at::ScalarType dtype;
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> adopted;  ///< some may have other memory by now
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> adopted;  ///< some may have been given different memory
 };
 
 ManagedStorage::ManagedStorage(Materializer& materializer, std::size_t unit, std::int64_t numel, at::ScalarType dtype,
@@ -108,7 +108,7 @@ void ManagedStorage::adopt(const at::Tensor& parameter, std::int64_t offset, at:
                 " and memory on ", impl_->memory->device().str());
 
   // A tensor on the storage with the key. set_data() copies its metadata, including the keys, into the parameter, and
-  // replaces an AccumulateGrad of another dtype; one of another shape is replaced below.
+  // replaces an AccumulateGrad of a different dtype; one of a different shape is replaced below.
   const c10::InferenceMode normal(false);
   const auto key = c10::computeDispatchKey(impl_->dtype, c10::Layout::Strided, impl_->memory->device());
   c10::DispatchKeySet keys = c10::DispatchKeySet(key).add(managed_key);
@@ -137,7 +137,7 @@ bool ManagedStorage::owns(const at::Tensor& parameter) const {
 void ManagedStorage::abandon(const at::Tensor& parameter, const at::Tensor& value) {
   TESSERA_CHECK(managed_storage(parameter) != nullptr, "the parameter is not managed");
   TESSERA_CHECK(value.defined() && !is_managed(value) && value.layout() == c10::Layout::Strided,
-                "a parameter must be given back with ordinary dense memory");
+                "the value of a released parameter must be in ordinary dense memory");
   TESSERA_CHECK(value.sizes() == parameter.sizes(), "the value's sizes differ from the parameter's");
   const c10::InferenceMode normal(false);
   const bool cut = parameter.key_set().has(nn::cut_key);

@@ -88,7 +88,7 @@ class ManagedStorage {
   at::Tensor buffer_;
 };
 
-/// Handler of another owner of the key for an operator: returns true when it has run the operator and replaced the
+/// Lets another owner of the key handle an operator. Returns true when it has run the operator and replaced the
 /// arguments on the stack by the results; false to let it run as usual (managed arguments are then made present).
 using KeyFallback = bool (*)(const c10::OperatorHandle& op, c10::DispatchKeySet keys, std::vector<c10::IValue>* stack);
 /// A key has one fallback per process, which is implemented here. It asks deferred construction first when the key is

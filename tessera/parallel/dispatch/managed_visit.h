@@ -86,7 +86,7 @@ class Visit {
 struct Arguments {
   Visit visit;
   bool others = false;             ///< an argument has the key on a storage that is not managed
-  const Memory* caster = nullptr;  ///< the first that requires the other inputs in its dtype
+  const Memory* caster = nullptr;  ///< the first argument that requires the other inputs in its dtype
   at::ScalarType dtype = at::kFloat;
 
   void look(const at::Tensor& tensor, bool writes) {

@@ -18,12 +18,12 @@ namespace tessera::parallel {
 struct ModuleParameters {
   std::vector<NamedTensor> parameters;
   layout::ModuleTree tree;
-  std::vector<bool> of_batch_norm;      ///< by parameter; all false unless they form separate groups
+  std::vector<bool> of_batch_norm;      ///< by parameter; all false unless BatchNorms form separate groups
   std::vector<bool> shared_by_experts;  ///< by parameter: ShardingOptions::shared_by_experts
 };
 ModuleParameters parameters_of(const torch::nn::Module& module, bool separate_batch_norm = false);
 
-/// Whether it is one of torch's BatchNorm modules.
+/// Whether `module` is one of torch's BatchNorm modules.
 bool is_batch_norm(const torch::nn::Module& module);
 
 /// Parameters of one unit in one flat buffer: one dtype, all trained or all frozen, all or none of a BatchNorm, all or
@@ -33,7 +33,7 @@ struct GroupPlan {
   std::string name;  ///< "h.0", "h.0 (frozen)", "bucket 2"
   std::size_t unit;  ///< index of the unit, counting only units that have groups
   bool trained;
-  bool stays_whole;                     ///< between steps (at or below the persistence threshold)
+  bool stays_whole;                     ///< between steps, because of the persistence threshold
   std::vector<std::size_t> parameters;  ///< indices into ModuleParameters::parameters
   bool of_batch_norm = false;
   bool shared_by_experts = false;
@@ -57,7 +57,7 @@ GroupingPlan group_by_units(const ModuleParameters& module, const layout::WrapPo
                             std::int64_t persistence_threshold);
 /// Bucket sizes for strategies that keep whole parameters.
 struct BucketSizes {
-  double first_mb = 1, mb = 25;              ///< MiB; the first one is small, so that communication starts early
+  double first_mb = 1, mb = 25;              ///< MiB; the first bucket is small, so that communication starts early
   std::vector<std::size_t> unit_of = {};     ///< by parameter; no bucket spans two units; empty: one unit
   std::vector<bool> shared_by_experts = {};  ///< by parameter; no bucket mixes the two kinds; empty: none is shared
 };

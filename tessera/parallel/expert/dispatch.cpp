@@ -25,7 +25,7 @@ std::int64_t sum_of(const Counts& counts) { return std::accumulate(counts.begin(
 
 /// A few consecutive experts of every rank, whose rows are sent and computed together.
 struct Chunk {
-  std::int64_t begin = 0;  ///< first of its rows among the rows this rank sends
+  std::int64_t begin = 0;  ///< index of its first row among the rows that this rank sends
   Counts sent, received;   ///< rows to and from each rank
   /// int64 [received]: received rows are ordered by rank; `order` sorts them by expert and `inverse` back. Undefined:
   /// they are already sorted.
@@ -35,7 +35,7 @@ struct Chunk {
 
 /// A layer's rows in flight. Chunks are sent one after another, and each is waited for when it is needed, so that one
 /// is computed while others are in flight. Backward does the same in reverse: autograd runs the last computed chunk
-/// first, so that its gradients are sent first, and are processed while the others are in flight.
+/// first, so its gradients are sent first and are processed while the others are in flight.
 struct Journey : torch::CustomClassHolder {
   comm::Group group;
   std::vector<Chunk> chunks;
@@ -44,7 +44,7 @@ struct Journey : torch::CustomClassHolder {
   std::vector<std::int64_t> sizes;    ///< the sizes of all rows that this rank sends
   at::Tensor gathered;                ///< [sizes], filled by chunks: results; in backward, gradients of rows
 
-  /// Waits for the rows of chunk j and releases the sent ones.
+  /// Waits for the rows of chunk j and releases the rows that were sent.
   void wait(std::size_t j) { std::exchange(under_way[j], {}).wait(); }
   at::Tensor place_of(std::size_t j, const at::TensorOptions& options) {
     if (!gathered.defined()) gathered = at::empty(sizes, options);
@@ -103,12 +103,12 @@ struct Arrival : torch::autograd::Function<Arrival> {
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
     journey_of(ctx)->send_back(chunk_of(ctx), gradients[0], there);
-    // Stands for the gradient of rows that are on other ranks, without memory.
+    // A placeholder without memory for the gradient of rows on other ranks.
     return {at::empty({1, 1}, gradients[0].options()).expand_as(gradients[0]), {}, {}};
   }
 };
 
-/// Results of a chunk -> an empty tensor that stands for them until Homecoming.
+/// Results of a chunk -> an empty placeholder, used until Homecoming.
 struct Return : torch::autograd::Function<Return> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& results, const JourneyPtr& journey, std::size_t j) {
     remember(ctx, journey, j);

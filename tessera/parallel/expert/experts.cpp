@@ -32,7 +32,7 @@ nn::ExpertsFunction expert_parallel(const comm::Group& group,
     const layout::Range own = own_experts(w.total, group);
     const std::int64_t held = w.held();
     TESSERA_CHECK(held == own.end - own.begin && w.first == own.begin, "experts ", w.first, " to ", w.first + held - 1,
-                  " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which must have ",
+                  " of ", w.total, " are on rank ", group.rank(), " of '", group.name(), "', which must hold experts ",
                   own.begin, " to ", own.end - 1, " (keep_experts)");
     return parallel::dispatched_experts(group, x, routing.ids, routing.weights, w,
                                         {.padded_to = routing.padded_to, .per_source = per_source}, meanwhile);

@@ -15,7 +15,7 @@
 ///
 /// Steps of a layer: rows are sorted by expert; the ranks exchange row counts (n x E / n numbers); rows are sent
 /// (all-to-all) and sorted by the local experts; the products run; results return the same way; every token adds the
-/// results of its experts in the order in which its router chose them. So the sums equal those of one process,
+/// results of its experts in the order in which its router chose them. The sums therefore equal those of one process,
 /// whichever rank has an expert. Backward runs the same steps in reverse.
 
 #include <tessera/comm/group.h>
@@ -51,8 +51,9 @@ layout::Range held_experts(std::int64_t experts, const ExpertRanks& ranks);
 
 /// The number of the expert that a parameter belongs to; nullopt if none.
 using ExpertOf = std::function<std::optional<std::int64_t>(const std::string& parameter)>;
-/// `plan` with a separate rule for each expert parameter among `parameters`: the expert's tp ranks cut it according to
-/// its rule in the plan, the others have none of it. Returns the plan unchanged if all tp ranks cut every expert.
+/// Returns `plan` with a separate rule for each expert parameter among `parameters`: the expert's tp ranks cut it
+/// according to its rule in the plan, and the others hold none of it. Returns the plan unchanged if all tp ranks cut
+/// every expert.
 layout::TensorPlan place_experts(const layout::TensorPlan& plan, const std::vector<std::string>& parameters,
                                  const ExpertOf& expert_of, std::int64_t experts, const ExpertRanks& ranks);
 

@@ -23,7 +23,8 @@ using parallel::Between;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Identity on x; its backward gives empty parameters empty gradients, since gradient reduction waits for one of each.
+/// Identity on x; its backward gives empty parameters empty gradients, because gradient reduction waits for every
+/// parameter's gradient.
 struct WithEmptyParameters : torch::autograd::Function<WithEmptyParameters> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList parameters) {
     ctx->saved_data["parameters"] = static_cast<std::int64_t>(parameters.size());

@@ -31,7 +31,7 @@ using layout::schedule::Schedule;
 namespace {
 
 constexpr std::size_t remembered_plans = 4;
-constexpr int least_under_way = 4;  // messages per channel that a rank may be ahead of a slower one
+constexpr int least_under_way = 4;  // messages per channel by which a rank may be ahead of a slower rank
 
 using Key = std::pair<int, int>;  // stage, micro-batch
 Key key_of(const Action& action) { return {action.stage, action.micro_batch}; }
@@ -63,8 +63,7 @@ struct PipelineExecutor::Messages : PipelineMessages {
 struct PipelineExecutor::Plan {
   Schedule schedule;  // as given
   std::vector<Action> actions, receives;
-  bool sends_at_once = false;  // the order of sends is ours: a computation's result is sent without waiting for its
-                               // pair
+  bool sends_at_once = false;  // the schedule has no sends: each result is sent as soon as it is computed
   int outstanding = least_under_way;
   bool with_backward = false;
   std::set<Key> divided;  // backward is split into I and W
@@ -75,7 +74,7 @@ struct PipelineExecutor::Batch {
   struct Cell {
     at::Tensor input;
     BackwardRoot root;
-    c10::intrusive_ptr<nn::WeightGradients> late;  // if backward is split into I and W
+    c10::intrusive_ptr<nn::WeightGradients> late;  // set if backward is split into I and W
   };
   /// A tensor passed from one computation to another.
   struct Transfer {
@@ -86,7 +85,7 @@ struct PipelineExecutor::Batch {
   explicit Batch(const Plan& the_plan, bool is_rehearsal = false) : plan(the_plan), rehearsal(is_rehearsal) {}
   const Plan& plan;
   const bool rehearsal;                   // no messages
-  std::map<Key, at::TensorOptions> sent;  // in a rehearsal: the outputs whose gradients are expected back
+  std::map<Key, at::TensorOptions> sent;  // in a rehearsal: options of the outputs whose gradients are expected
   std::map<Key, Cell> cells;
   std::map<Key, Transfer> inputs, output_gradients;  // by key: inputs of F, and of I or B
   std::map<Key, Transfer> outputs, input_gradients;  // by key: tensors that SEND_F and SEND_B send
@@ -323,7 +322,7 @@ void PipelineExecutor::send(Batch& batch, const Action& action) {
   TESSERA_CHECK(!taken.empty(), text_of(action), ": nothing to send");
   const Batch::Transfer& transfer = taken.mapped();
   if (batch.rehearsal) return;
-  if (action.kind == Kind::send_backward && !transfer.requires_grad) return;  // and the receiver does not wait for it
+  if (action.kind == Kind::send_backward && !transfer.requires_grad) return;  // the receiver does not expect it
   messages_->send(action, transfer.tensor, transfer.requires_grad);
 }
 

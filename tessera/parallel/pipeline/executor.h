@@ -34,7 +34,7 @@ struct PipelineOptions {
   /// processed in the order in which both start them (Capabilities::ordered_messages: nccl), since both directions are
   /// in flight at a time. Other backends do not need it.
   comm::Group back = {};
-  std::map<int, PipelineStage> stages = {};  ///< this rank's, by number
+  std::map<int, PipelineStage> stages = {};  ///< this rank's stages, by number
   /// Sizes of the tensors that pass between stages in a micro-batch, if known: the same on every rank and between all
   /// stages. Empty: the first micro-batch of a batch determines the sizes for all, or with `variable_sizes` each has
   /// its own. Type, and whether a gradient is wanted, are those of a batch's first micro-batch and are sent with it.

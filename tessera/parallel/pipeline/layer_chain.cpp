@@ -173,7 +173,7 @@ LayerTensors tensors_of(const LayerChain& chain) {
           memory.try_emplace(item.tensor.storage().unsafeGetStorageImpl(), std::pair(item.tensor, layers[i].name));
       if (!is_new && at->second.second != layers[i].name && !at->second.first.is_same(item.tensor))
         throw InputError(concat("pipeline: parameter '", item.name, "' of layer '", layers[i].name,
-                                "' shares memory with another one of layer '", at->second.second,
+                                "' shares memory with a parameter of layer '", at->second.second,
                                 "', but they are two tensors with separate gradients; to tie them, register the same "
                                 "tensor in both modules"));
     }

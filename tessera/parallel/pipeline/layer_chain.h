@@ -37,7 +37,7 @@ class LayerChain {
   virtual void drop_layers(const std::vector<bool>& kept) = 0;
   /// Whether every rank needs the inputs of a batch and calls all modules.
   virtual bool needs_batch() const { return false; }
-  /// A hint for a user who asked for more layers or for an unknown layer; "" if there is nothing to add.
+  /// Returns a hint for a user who requested more layers or an unknown layer; "" without one.
   virtual std::string remark() const { return ""; }
 
  private:

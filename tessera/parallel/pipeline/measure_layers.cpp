@@ -18,7 +18,7 @@ namespace tessera::parallel {
 namespace {
 
 constexpr int most_runs = 5;
-constexpr double enough_seconds = 0.5;  // no further run after this many seconds in one layer
+constexpr double enough_seconds = 0.5;  // no further run of a layer after this many seconds
 constexpr std::int64_t most_dims = 14;
 
 /// Restores buffers and random state of a layer that is run only to measure its time.
@@ -63,7 +63,7 @@ double time_layer(LayerChain& chain, std::size_t layer, const std::vector<LayerT
   for (int run = 0; run <= most_runs; ++run) {
     const std::int64_t start = monotonic_ns();
     const at::Tensor output = chain.run(layer, layer + 1, sample, input);
-    // Not backward(): grad() must not change.
+    // Not backward(), because grad() must not change.
     if (output.requires_grad() && !inputs.empty())
       (void)torch::autograd::grad({output}, inputs, {at::ones_like(output)}, /*retain_graph=*/false,
                                   /*create_graph=*/false, /*allow_unused=*/true);
@@ -110,7 +110,7 @@ std::vector<double> measure_layers(LayerChain& chain, const LayerTensors& tensor
   const comm::Tag tag("measured layers");
   const std::size_t layers = chain.layers().size();
   const auto ranks = static_cast<std::size_t>(group.size());
-  std::vector<double> seconds(layers);  // by layer; each measured by one rank
+  std::vector<double> seconds(layers);  // by layer; each layer is measured by one rank
   at::Tensor value = sample;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (static_cast<int>(rank) == group.rank())

@@ -15,7 +15,7 @@ namespace {
 using layout::schedule::Action;
 using layout::schedule::Kind;
 
-constexpr std::size_t receives_ahead = 2;  // posted per channel, besides the one being waited for
+constexpr std::size_t receives_ahead = 2;  // messages posted per channel, in addition to the one being waited for
 constexpr int message_tag = 0;             // messages of a channel are ordered, so one tag suffices
 constexpr std::int64_t header_size = 16, fixed_part = 5;
 

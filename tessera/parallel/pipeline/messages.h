@@ -55,12 +55,14 @@ class PipelineMessages {
   bool arrived(const Action& receive) const;
 
   struct Received {
-    at::Tensor tensor;  ///< undefined: a gradient that is not wanted
+    at::Tensor tensor;  ///< undefined: the gradient is not wanted
     bool requires_grad = false;
   };
-  /// The next message of its channel. Blocks until it has arrived; throws Error when it is not the next one.
+  /// Returns the next message of the action's channel. Blocks until it has arrived; throws Error if it belongs to
+  /// another action.
   Received receive(const Action& receive);
-  /// Starts a send; blocks only while K messages of the channel are in flight. `requires_grad`: of an output.
+  /// Starts a send; blocks only while K messages of the channel are in flight. `requires_grad`: whether an output
+  /// requires grad.
   void send(const Action& send, const at::Tensor& tensor, bool requires_grad);
   /// Waits for all sends. Throws Error if an expected message was never received here.
   void end();
@@ -96,9 +98,9 @@ class PipelineMessages {
   std::size_t outstanding_ = 1;
   std::map<int, std::deque<Incoming>> incoming_;   // by source
   std::map<int, std::deque<Outgoing>> outgoing_;   // by destination
-  std::map<std::pair<int, int>, Passed> outputs_;  // awaiting their gradients; by stage and micro-batch
-  std::set<int> sent_;                             // boundaries with a message already sent in this batch
-  std::map<int, Passed> learnt_;                   // in this batch, by boundary (the stage before it)
+  std::map<std::pair<int, int>, Passed> outputs_;  // outputs that await their gradients, by stage and micro-batch
+  std::set<int> sent_;                             // boundaries that a message has already crossed in this batch
+  std::map<int, Passed> learnt_;  // descriptions received in this batch, by boundary (the stage before it)
 };
 
 }  // namespace tessera::parallel

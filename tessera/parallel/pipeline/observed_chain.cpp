@@ -308,7 +308,7 @@ class ObservedChain final : public LayerChain {
   }
 
  private:
-  /// The record for inputs of these sizes: the same operators with other sizes.
+  /// The record for inputs of these sizes: the same operators with different sizes.
   const RecordedForward& record_for(const at::Tensor& batch, bool training) {
     const auto key = std::pair(training, concat(batch.sizes(), c10::toString(batch.scalar_type())));
     const auto found = by_sizes_.find(key);

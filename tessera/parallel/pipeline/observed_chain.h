@@ -3,11 +3,12 @@
 /// Internal to PipelineParallel: derives a chain of layers from an unmodified module by observing its forward.
 ///
 /// LibTorch has no module hooks, so the start of a block is not reported. But every operator that forward calls can be
-/// observed (OperatorWatcher). One recorded call, with zeros in place of all parameters, so that nothing need be built,
-/// shows which operator reads and writes which memory. Values that do not depend on any parameter (masks, positions)
-/// are computed by every rank. A cut between two operators is possible where, of all values computed before it that
-/// depend on parameters, only one tensor is still needed: that makes it a chain; skip connections, reused blocks and
-/// the like appear as additional tensors. Of the possible cuts between two registered blocks the last one is used.
+/// observed (OperatorWatcher). One recorded call, with zeros in place of all parameters, so that no parameter needs
+/// memory, shows which operator reads and writes which memory. Values that do not depend on any parameter (masks,
+/// positions) are computed by every rank. A cut between two operators is possible where, of all values computed before
+/// it that depend on parameters, only one tensor is still needed: that makes it a chain; skip connections, reused
+/// blocks and the like appear as additional tensors. Of the possible cuts between two registered blocks the last one is
+/// used.
 ///
 /// A stage runs the whole forward, but operators outside of its part do nothing: they return tensors of the recorded
 /// sizes without memory, and the operator that computed the tensor at the cut returns the received one. Every operator

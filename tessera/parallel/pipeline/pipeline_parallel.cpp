@@ -123,7 +123,7 @@ struct PipelineParallel::Impl {
 
   // The current batch.
   std::vector<at::Tensor> inputs, targets;
-  std::vector<double> weights;  // weight of each loss; empty: outputs are wanted
+  std::vector<double> weights;  // weight of each loss; empty: the outputs are requested instead
 };
 
 PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, PipelineParallelOptions the_options)
@@ -147,8 +147,8 @@ PipelineParallel::Impl::Impl(std::unique_ptr<parallel::LayerChain> the_chain, Pi
   runner.emplace(executor_options(), plan.schedule.rank_of.back());
 }
 
-/// Different seeds go unnoticed for other parameters, since no two ranks hold the same layer; for tied ones the copies
-/// would diverge silently.
+/// For other parameters, different seeds do no harm, because no two ranks hold the same layer. Copies of tied
+/// parameters would silently diverge.
 void PipelineParallel::Impl::check_tied_values() const {
   if (tied.empty()) return;
   std::vector<std::int64_t> hashes;
@@ -279,7 +279,7 @@ void PipelineParallel::Impl::attach(Sharded& engine) {
     if (later && std::count(given.held_by_earlier_stage.begin(), given.held_by_earlier_stage.end(), one.name) == 0)
       throw InputError(
           concat("pipeline: rank ", one.holders.front(), " has parameter '", one.name,
-                 "', too, and its engine counts it; construct this rank's engine with .held_by_earlier_stage = "
+                 "' as well, and its engine counts it; construct this rank's engine with .held_by_earlier_stage = "
                  "PipelineParallel::held_by_earlier_stage()"));
   }
   if (options.gathering == Gathering::per_batch && !strategy.shard_parameters)

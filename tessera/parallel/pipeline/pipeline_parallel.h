@@ -40,7 +40,7 @@ struct PipelineCut {
   Kind kind = Kind::parameters;                                     ///< selects which of the members below apply
   std::vector<double> costs_of_layers = {};                         ///< one per layer
   at::Tensor sample = {};                                           ///< the inputs of a micro-batch
-  std::vector<std::string> first_layers = {};                       ///< by stage, without the first
+  std::vector<std::string> first_layers = {};  ///< first layer of each stage except the first stage
 
   /// Cuts into stages with as equal numbers of layers as possible.
   static PipelineCut by_layers() { return {.kind = Kind::layers}; }
@@ -81,8 +81,8 @@ struct PipelineParallelOptions {
   bool variable_sizes = false;
   /// For attach() and a strategy that shards parameters. per_micro_batch: as without a pipeline, units are gathered for
   /// each pass that needs them. per_batch: a stage's parameters stay whole from its first forward to its last backward
-  /// in a batch, so each is gathered once instead of up to twice per micro-batch, at the cost of their memory
-  /// meanwhile.
+  /// in a batch, so each is gathered once instead of up to twice per micro-batch, at the cost of their memory during
+  /// that time.
   layout::schedule::Gathering gathering = layout::schedule::Gathering::per_micro_batch;
 };
 
@@ -100,18 +100,18 @@ struct PipelineLayer {
 
 /// Description of a stage.
 struct PipelineStageRow {
-  int rank = 0;                          ///< in the pipeline's group
+  int rank = 0;                          ///< rank in the pipeline's group
   std::vector<std::string> layers = {};  ///< may be empty: the stage passes its input on
   std::int64_t parameters = 0;           ///< elements
-  double cost = 0;                       ///< in the unit of the cut
+  double cost = 0;                       ///< cost in the unit of the cut
 };
 
 /// This rank's stages of a module, and batches through all stages. Requirements on modules: docs/parallelism.md.
 ///
 /// - Every rank constructs the same module. The constructor drops the layers of other ranks: they are removed from the
 ///   tree, their memory is freed, and operators that receive their parameters throw. Kept layers keep their names, so
-///   optimizers (constructed afterwards), tessera::Sharded, checkpoints and module->train() work on the module as it is
-///   then.
+///   optimizers (constructed afterwards), tessera::Sharded, checkpoints and module->train() work on the remaining
+///   module.
 /// - Every micro-batch passes through the layers separately: losses and gradients equal those of accumulation over the
 ///   micro-batches in one process, bit for bit where nothing is tied between ranks.
 /// - A parameter that layers of several ranks share (registered twice) is held by each of them; its gradients are added
@@ -128,19 +128,19 @@ class PipelineParallel {
   /// Layers in the order of the forward pass; every parameter and buffer of `module` must belong to one of them.
   PipelineParallel(torch::nn::Module& module, std::vector<PipelineLayer> layers, PipelineParallelOptions options = {});
   /// An unmodified module whose forward, called as `forward`, is a chain: its registered blocks (children; those of
-  /// lists one by one) run one after another, and between two of them later ones need only one tensor. This is derived
-  /// by observing the operators that forward calls with `sample`, the inputs of a micro-batch of any size; blocks with
-  /// more tensors between them (skip connections, a reused block) become one layer. Each stage calls the whole forward
-  /// but computes only its own operators, so every rank needs the inputs of every batch. Throws InputError for a
-  /// forward whose control flow depends on values, here or when it differs for a batch.
+  /// lists one by one) run one after another, and at each boundary between two blocks, the later ones need only one
+  /// tensor. This is derived by observing the operators that forward calls with `sample`, the inputs of a micro-batch
+  /// of any size; blocks with more tensors between them (skip connections, a reused block) become one layer. Each stage
+  /// calls the whole forward but computes only its own operators, so every rank needs the inputs of every batch. Throws
+  /// InputError for a forward whose control flow depends on values, here or when it differs for a batch.
   PipelineParallel(torch::nn::Module& module, std::function<at::Tensor(const at::Tensor&)> forward, at::Tensor sample,
                    PipelineParallelOptions options = {});
   PipelineParallel(PipelineParallel&&) noexcept;
   ~PipelineParallel();
 
-  /// Forward and backward of a batch: gradients are added to grad(). Returns the loss, on every rank. `inputs` [rows,
-  /// ...] are used on the rank of the first stage, `targets` on that of the last; elsewhere they may be undefined. Both
-  /// are cut evenly along dimension 0: rows must be a multiple of micro_batches, unless variable_sizes.
+  /// Runs forward and backward of a batch: gradients are added to grad(). Returns the loss, on every rank. `inputs`
+  /// [rows, ...] are used on the rank of the first stage, `targets` on that of the last; elsewhere they may be
+  /// undefined. Both are cut evenly along dimension 0: rows must be a multiple of micro_batches, unless variable_sizes.
   double train_batch(const at::Tensor& inputs, const at::Tensor& targets);
   /// The same for micro-batches that are already cut; the mean is weighted by rows.
   double train_batch(std::vector<at::Tensor> inputs, std::vector<at::Tensor> targets);
@@ -157,8 +157,8 @@ class PipelineParallel {
   /// ranks.
   void attach(Sharded& sharded);
 
-  /// L2 norm of all stages' gradients, tied ones once; scales them in place when it exceeds max_norm (<= 0: never).
-  /// With attach(): Sharded::clip_grad_norm.
+  /// Returns the L2 norm of all stages' gradients, counting tied ones once; scales them in place when it exceeds
+  /// max_norm (<= 0: never). With attach(): Sharded::clip_grad_norm.
   double clip_grad_norm(double max_norm);
 
   const layout::schedule::Schedule& schedule() const;   ///< the computations of train_batch() on every rank

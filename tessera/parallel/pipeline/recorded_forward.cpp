@@ -119,7 +119,7 @@ class Recorder final : public OperatorWatcher {
       refuse(name, "returns a number of elements that depends on values");
   }
 
-  /// Zeros in place of a parameter, which may not be built.
+  /// Zeros in place of a parameter, which may be deferred.
   at::Tensor stand_in(const at::Tensor& tensor, bool write) {
     constexpr std::int64_t small = 1 << 16;
     const auto options = at::TensorOptions(tensor.scalar_type()).device(tensor.device());

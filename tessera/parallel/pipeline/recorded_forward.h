@@ -18,8 +18,8 @@ namespace tessera::parallel {
 /// One result of an operator.
 struct RecordedResult {
   bool defined = false;
-  std::size_t value = 0;  ///< the memory it uses: an index, equal for all tensors that share it
-  int argument = -1;      ///< index of the argument that it is, or (`is_view`) is a view of; -1: new
+  std::size_t value = 0;  ///< index of the memory that it uses, equal for all tensors that share it
+  int argument = -1;      ///< index of the argument that it equals or (`is_view`) is a view of; -1: new
   bool is_view = false;
   std::vector<std::int64_t> sizes, strides;
   std::int64_t offset = 0;

@@ -19,8 +19,8 @@ namespace tessera::parallel {
 ///   executor.run(with_sharding(schedule, Gathering::per_batch, /*reduce=*/false));
 ///
 /// Between GATHER and RESHARD of a stage its units stay whole through all passes: one gather instead of one per pass.
-/// Meanwhile they take whole_bytes of memory (ShardingMemory::whole). REDUCE does nothing: Sharded::reduce() reduces
-/// all stages together. Not thread-safe. `sharded` must outlive it.
+/// During that time, they take whole_bytes of memory (ShardingMemory::whole). REDUCE does nothing: Sharded::reduce()
+/// reduces all stages together. Not thread-safe. `sharded` must outlive it.
 class StageGathers {
  public:
   /// The parameters of this rank's stages, by stage, under their names in `sharded`. A stage may have none.

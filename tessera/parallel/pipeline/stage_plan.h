@@ -18,9 +18,9 @@ struct StagePlan {
   std::vector<std::pair<std::size_t, std::size_t>> layers;  ///< by stage: [first, past)
   std::vector<PipelineStageRow> rows;
 
-  /// By layer: whether `rank` has it.
+  /// For each layer, whether `rank` has it.
   std::vector<bool> kept_by(int rank) const;
-  /// By layer: "stage 2 on rank 1".
+  /// For each layer, its place, such as "stage 2 on rank 1".
   std::vector<std::string> places() const;
 };
 

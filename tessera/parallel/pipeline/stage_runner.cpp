@@ -74,7 +74,7 @@ std::vector<schedule::TimedAction> from_text(const std::string& text) {
   return actions;
 }
 
-/// Means of the measured times. A backward that was not split gives no times of its two parts.
+/// Means of the measured times. A backward that was not split has no times for its two parts.
 schedule::Costs costs_of(const std::vector<std::vector<schedule::TimedAction>>& ranks, int stages) {
   std::vector<std::map<schedule::Kind, std::pair<double, int>>> sums(static_cast<std::size_t>(stages));
   for (const auto& actions : ranks)

@@ -23,12 +23,12 @@ class StageRunner {
   /// (StageGathers).
   void gather_per_batch(Sharded& sharded, std::map<int, std::vector<std::string>> parameters);
   /// PipelineExecutor::run() of a schedule's computations, with gathers if gather_per_batch() was called. After an
-  /// error nothing stays gathered.
+  /// error, everything is released.
   std::vector<at::Tensor> run(const layout::schedule::Schedule& computations);
-  /// The same for a schedule that ends in losses: returns these by micro-batch, on every rank.
+  /// The same for a schedule that ends in losses: returns the losses by micro-batch, on every rank.
   std::vector<double> losses_of(const layout::schedule::Schedule& computations);
   /// Origin of a NaN or an infinity of the last batch: "first in stage 1, micro-batch 2 (1F2), on rank 3"; "": no stage
-  /// passed one on. Collective over `group`: this pipeline, or the job.
+  /// passed on such a value. Collective over `group`: this pipeline, or the job.
   std::string first_not_finite(const comm::Group& group) const;
   PipelineExecutor& executor() { return executor_; }
 

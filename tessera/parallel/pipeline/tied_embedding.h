@@ -32,15 +32,16 @@ class TiedGradient {
  public:
   /// The ranks of the two stages, and the order in which their parts are added.
   struct Options {
-    comm::Group group = {};             ///< the pipeline's ranks, for these messages only; unused on one rank
+    comm::Group group = {};             ///< the pipeline's ranks, used for these messages only;
+                                        ///< unused if one rank has both stages
     int first_rank = 0, last_rank = 0;  ///< ranks of the first and the last stage, in the pipeline
     int last_stage = 0;                 ///< its number in the schedule; the first is stage 0
     bool fixed_order = false;           ///< add in the order of the whole model's backward
   };
-  /// Whether it is needed: two ranks that each add their own parts in any order do not need it.
+  /// Whether this class is needed. It is not if two ranks each add their own parts in any order.
   static bool needed(const Options& options) { return options.fixed_order || options.first_rank == options.last_rank; }
 
-  /// `parameter`: this rank's, trained; must outlive this object.
+  /// `parameter`: this rank's trained parameter; must outlive this object.
   TiedGradient(at::Tensor parameter, Options options)
       : parameter_(std::move(parameter)), options_(std::move(options)) {}
 
@@ -75,8 +76,9 @@ void add_tied_gradients(Sharded& sharded, const std::string& parameter, const co
                         int last);
 
 /// The same for a module without an engine: grad() of `parameter`, which the ranks `holders` of `pipeline` have,
-/// becomes the sum of theirs, added in the order of `holders`, with the same bits on all. A holder without a gradient
-/// adds nothing; if no holder has one, it stays undefined. Does nothing on other ranks. Collective over the holders.
+/// becomes the sum of their gradients, added in the order of `holders`, with the same bits on all. A holder without a
+/// gradient adds nothing; if no holder has one, it stays undefined. Does nothing on other ranks. Collective over the
+/// holders.
 void add_tied_gradients(const at::Tensor& parameter, const comm::Group& pipeline, const std::vector<int>& holders);
 
 }  // namespace tessera::parallel

@@ -26,7 +26,7 @@ namespace {
 std::atomic<std::int64_t> regions{0}, dropped{0}, recomputed{0};
 
 /// Thrown to leave the region once everything needed is rebuilt. A std::exception, because autograd's worker loop
-/// handles no other.
+/// handles no other exceptions.
 struct Enough final : std::exception {
   const char* what() const noexcept override { return "the end of a recomputation (let this exception pass)"; }
 };
@@ -41,7 +41,7 @@ struct Description {
   std::string text() const { return concat(c10::toString(dtype), " [", c10::Join(", ", sizes), "] on ", device.str()); }
 };
 
-/// An input: parameters are kept unchanged, others through the policies around the region.
+/// An input: parameters are kept unchanged, other tensors through the policies around the region.
 struct Input {
   explicit Input(const at::Tensor& tensor) {
     if (!tensor.defined()) return;
@@ -77,7 +77,7 @@ class Record : public std::enable_shared_from_this<Record> {
     return saved_.size() - 1;
   }
   void release(std::size_t number) {
-    std::vector<Versioned> freed;  // freed outside of the lock, since freeing a tensor may run any code
+    std::vector<Versioned> freed;  // freed outside of the lock, because freeing a tensor may run arbitrary code
     const std::lock_guard lock(mutex_);
     saved_[number].alive = false;
     for (auto& [backward, tensors] : rebuilt_)
@@ -109,8 +109,8 @@ class Record : public std::enable_shared_from_this<Record> {
   std::vector<Input> inputs_;
   Environment environment_;
 
-  std::recursive_mutex recomputing_;  ///< one recomputation at a time; recursive, since a region may run a backward
-                                      ///< inside
+  std::recursive_mutex recomputing_;  ///< one recomputation at a time; recursive, because a region may
+                                      ///< itself run a backward
   std::mutex mutex_;                  ///< guards the members below; never held while tensors are computed
   std::vector<Saved> saved_;
   std::map<int, std::map<std::size_t, Versioned>> rebuilt_;  ///< by backward, number
@@ -171,7 +171,7 @@ class AgainPolicy final : public SavedTensorPolicy {
 };
 
 /// The inputs may be the last owners of the graph before this region, with the record of the region before it, and so
-/// on: records destroyed because of this one only queue their inputs, so that a chain of thousands does not recurse.
+/// on: records destroyed as a consequence only queue their inputs, so that a chain of thousands does not recurse.
 Record::~Record() {
   static thread_local std::vector<std::vector<Input>>* queue = nullptr;
   if (queue != nullptr) {
@@ -198,7 +198,7 @@ at::Tensor Record::get(std::size_t number) {
       recompute(backward);
       TESSERA_CHECK(take(backward, number, tensor), options_.name, ": saved tensor ", number, " was not rebuilt");
     }
-    if (backward == -1) forget(backward);  // a saved tensor read from outside of any backward
+    if (backward == -1) forget(backward);  // the saved tensor is read outside of any backward
   }
   return tensor.get();
 }
@@ -227,11 +227,10 @@ void Record::rebuild(int backward, std::size_t number, const at::Tensor& tensor)
   if (number >= saved_.size()) return;  // reported at the end, when the total number is known
   const Description now(tensor);
   if (!(now == saved_[number].description))
-    throw Error(
-        concat(options_.name, ": the recomputation differs from the forward pass: tensor ", number,
-               " that autograd saves is ", now.text(), ", but it was ", saved_[number].description.text(),
-               "; the function must do the same each time it is called (same branches, same module mode, inputs "
-               "not changed in place)"));
+    throw Error(concat(options_.name, ": the recomputation differs from the forward pass: tensor ", number,
+                       " that autograd saves is ", now.text(), ", but it was ", saved_[number].description.text(),
+                       "; the function must run the same operations each time (same branches, same module mode, inputs "
+                       "not changed in place)"));
   if (saved_[number].alive) rebuilt_[backward].try_emplace(number, tensor);
 }
 
@@ -265,11 +264,10 @@ void Record::recompute(int backward) {
     expected = options_.early_stop ? count : saved_.size();
   }
   if (policy->count() < expected || (!options_.early_stop && policy->count() != expected))
-    throw Error(
-        concat(options_.name, ": the recomputation differs from the forward pass: autograd saves ", policy->count(),
-               " tensors in it, but ", options_.early_stop ? "at least " : "", expected,
-               " in the forward pass; the function must do the same each time it is called (same branches, same "
-               "module mode, inputs not changed in place)"));
+    throw Error(concat(options_.name, ": the recomputation differs from the forward pass: autograd saves ",
+                       policy->count(), " tensors in it, but ", options_.early_stop ? "at least " : "", expected,
+                       " in the forward pass; the function must run the same operations each time (same branches, same "
+                       "module mode, inputs not changed in place)"));
 }
 
 void Record::forget(int backward) {

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// parallel/recompute/: activation checkpointing (Chen et al. 2016): only the inputs of a model region are kept;
-/// backward runs the region again to get the rest. Non-re-entrant, as PyTorch's use_reentrant=False: the region's
+/// backward runs the region again to get the rest. Non-re-entrant, like PyTorch's use_reentrant=False: the region's
 /// outputs are ordinary autograd results, and recomputation happens inside backward when the first of its saved tensors
 /// is needed.
 ///
@@ -35,7 +35,7 @@ namespace tessera {
 /// How a region that is recomputed in backward is handled.
 struct CheckpointOptions {
   std::string name = "checkpointed region";  ///< for messages
-  bool preserve_random = true;  ///< false: dropout draws new numbers in the recomputation (wrong unless nothing draws)
+  bool preserve_random = true;  ///< false: the recomputation draws new random numbers; wrong if the region draws any
   bool early_stop =
       true;  ///< false: the region always runs to its end, and the number of saved tensors must be the same
 };
@@ -60,7 +60,7 @@ class CheckpointScope {
 
 /// Counts of checkpointing in this process. Thread-safe.
 struct CheckpointCounts {
-  std::int64_t regions = 0;     ///< executed under grad mode
+  std::int64_t regions = 0;     ///< regions executed in grad mode
   std::int64_t dropped = 0;     ///< tensors not kept
   std::int64_t recomputed = 0;  ///< region executions in recomputation
 };

@@ -104,7 +104,7 @@ Environment::Restored::Restored(const Environment& environment) {
   at::autocast::increment_nesting();
   for (Generators g : environment.generators_) {
     set_state(g.generator, g.state);
-    // A replica's stream, when a thread of the engine recomputes.
+    // A thread of the engine that recomputes for a replica must use the replica's stream.
     if (g.generator.device().is_cpu() && g.generator != thread_generator(g.generator.device()))
       saved_->stream.emplace(g.generator);
   }

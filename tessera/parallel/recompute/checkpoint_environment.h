@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// State other than tensors that a region of the model reads: grad mode, dispatch state (autocast), random generators,
-/// and whether backward is divided.
+/// State besides tensors that a region of the model reads: grad mode, dispatch state (autocast), random generators, and
+/// whether backward is divided.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -20,12 +20,13 @@ namespace tessera::parallel {
 /// The state at the start of the region.
 class Environment {
  public:
-  /// The calling thread's state, and the default generators of the CPU and of the devices of `inputs`.
+  /// Returns the calling thread's state, and the state of the default generators of the CPU and of the devices of
+  /// `inputs`.
   static Environment capture(std::span<const at::Tensor> inputs, bool random);
   /// Call at the end of the region: drops the generators from which nothing was drawn.
   void end();
 
-  /// Restores it, with grad mode on; its destructor restores the previous state.
+  /// Its constructor restores the captured state, with grad mode on; its destructor restores the previous state.
   class Restored;
 
  private:
@@ -44,7 +45,7 @@ class Environment {
   bool autocast_cache_ = true;
   std::optional<at::ScalarType> rounding_;
   std::vector<Generators> generators_;
-  c10::intrusive_ptr<nn::WeightGradients> late_;  // linear maps save different tensors under it
+  c10::intrusive_ptr<nn::WeightGradients> late_;  // affects which tensors linear maps save
 };
 
 class Environment::Restored {
@@ -59,7 +60,7 @@ class Environment::Restored {
   std::unique_ptr<Saved> saved_;
 };
 
-/// Whether the calling thread is recomputing a region: a forward, although requested by backward.
+/// Whether the calling thread is recomputing a region, which is a forward although backward requests it.
 bool in_recomputation();
 
 }  // namespace tessera::parallel

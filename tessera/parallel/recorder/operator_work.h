@@ -7,8 +7,8 @@
 
 namespace tessera::parallel {
 
-/// Matrix products (convolutions count as the equivalent products) and fused attention. Any other operator has no FLOP
-/// here and reads and writes the bytes of its tensors. Sources: a product of [m, k] by [k, n] is 2 m n k FLOP;
+/// Matrix products (convolutions count as the equivalent products) and fused attention. Every other operator counts as
+/// 0 FLOP and as reading and writing the bytes of its tensors. Sources: a product of [m, k] by [k, n] is 2 m n k FLOP;
 /// attention is 4 per query, key and width, its backward 8 (Chowdhery et al. 2022, appendix B: causal attention in
 /// full, recomputed scores not counted).
 plan::RecordedWork work_of(const SeenOperator& seen);

@@ -33,7 +33,8 @@ using plan::RecordedWork;
 
 constexpr std::size_t root_unit = 0;
 
-/// The repeated modules: at least two of one parent and class, with the most parameters in total.
+/// The repeated modules: at least two modules of the same parent and class, with the most parameters in
+/// total.
 layout::WrapPolicy layers_of(const layout::ModuleTree& tree) {
   std::vector<std::int64_t> numel(tree.modules.size(), 0);
   for (std::size_t i = tree.modules.size(); i-- > 0;) {  // children come after their parents
@@ -63,7 +64,7 @@ layout::WrapPolicy layers_of(const layout::ModuleTree& tree) {
 /// Consecutive operators of forward that belong to one unit.
 struct Segment {
   std::size_t unit = root_unit;
-  std::uint64_t first_sequence = 0;  ///< the lowest sequence number of the autograd nodes created in it
+  std::uint64_t first_sequence = 0;  ///< lowest sequence number of the autograd nodes created in the segment
   double input_bytes = 0, saved_bytes = 0;
 };
 
@@ -121,7 +122,7 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
   void product(std::int64_t m, std::int64_t n, std::int64_t k, double element, const at::Tensor* a,
                const at::Tensor* b) override {
     if (m == 0 || n == 0 || k == 0 || !listening_here())
-      return;  // empty, of another thread, or inside an operator that counts it
+      return;  // the product is empty, of another thread, or inside an operator that counts it
     const std::lock_guard lock(mutex_);
     if (!in_backward())
       for (const auto& [factor, other] : {std::pair{a, b}, {b, a}})
@@ -201,7 +202,7 @@ class StepRecorder final : public OperatorListener, public nn::ProductWatcher {
     return past == segments_.begin() ? 0 : static_cast<std::size_t>(past - segments_.begin()) - 1;
   }
 
-  /// Bytes of the gradients that parameters have.
+  /// Bytes of the parameters' gradients.
   double gradients() const {
     double bytes = 0;
     for (const at::Tensor& parameter : parameters_)
@@ -309,7 +310,7 @@ RecordedStep StepRecorder::end(const std::string& name, const RecordOptions& opt
   return step;
 }
 
-/// While it exists, nn/ reports its products to `watcher`.
+/// During its lifetime, nn/ reports its products to `watcher`.
 class WatchProducts {
  public:
   explicit WatchProducts(nn::ProductWatcher& watcher) {

@@ -28,9 +28,9 @@ struct RecordOptions {
   layout::WrapPolicy layers = {};
 };
 
-/// Runs `body`, which must do one forward and one backward of a micro-batch, and records what this thread and the
-/// backward do meanwhile. The module is not changed; gradients are as body leaves them. Best recorded at the size that
-/// a device will run: other numbers of rows are predicted in proportion.
+/// Runs `body`, which must do one forward and one backward of a micro-batch, and records the operators of this thread
+/// and of the backward. The module is not changed; gradients are as body leaves them. Preferably record the size that a
+/// device will run: different numbers of rows are predicted in proportion.
 ///
 /// A layer begins where an operator first receives one of its parameters; only this separates several lists in a row,
 /// or layers that use one another's parameters. Fused functions of tessera/nn that are not products are counted by the

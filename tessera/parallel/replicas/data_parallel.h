@@ -21,8 +21,8 @@
 /// and every replica has its own gradients because its backward is a torch::autograd::grad. Buffers are copied on
 /// write, per replica; replica 0's writes (BatchNorm's statistics) are kept and the others' discarded, as in PyTorch.
 /// This is not safe for modules that keep other state in forward (a member that it assigns): set `make`, and each
-/// replica from 1 on is its own module whose parameters share the memory of the first one's. On several devices
-/// replicas are made by `make`, or else by Module::clone(), and their parameters are copied in every call that records
+/// replica from 1 on is its own module whose parameters share the memory of the first one's. On several devices,
+/// replicas are made by `make`, or else by Module::clone(). Their parameters are copied in every call that records
 /// gradients, and otherwise only when parameters have changed, so inference replicates once.
 ///
 /// **Gather.** The parts are joined along dimension 0 in replica order, on the output device. A tensor without
@@ -46,7 +46,7 @@
 ///
 /// **Errors.** An exception in a replica ends the call after all replicas have finished, with an Error that names the
 /// replica, its rows, and every other replica that failed (a backward on devices is one for all replicas, and names
-/// none). No state remains; the next call starts afresh. One call or backward of a DataParallel at a time.
+/// none). No state remains, so the next call is not affected. One call or backward of a DataParallel at a time.
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -124,8 +124,8 @@ class DataParallel {
   M* operator->() const { return module_.get(); }                              ///< the members of module()
   int replicas() const { return replicas_.size(); }                            ///< 1: only the module itself
   int threads_per_replica() const { return replicas_.threads_per_replica(); }  ///< intra-op threads per team
-  /// Makes the next call copy the parameters to replicas on other devices again (they were written without LibTorch
-  /// noticing).
+  /// Makes the next call copy the parameters to replicas on other devices, for parameters that were written without
+  /// LibTorch noticing.
   void refresh() { replicas_.refresh(); }
 
  private:

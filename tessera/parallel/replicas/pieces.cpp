@@ -21,8 +21,7 @@ void Collected::found_rows(std::int64_t rows) {
                             first_ == argument_ ? "another tensor in it" : concat("argument ", argument_), " has ",
                             rows,
                             "; all tensors that are cut along dimension 0 must have the same size there. Wrap an "
-                            "argument that every replica is to "
-                            "get whole in tessera::whole(...)"));
+                            "argument that every replica should get whole in tessera::whole(...)"));
   }
 }
 

@@ -1,10 +1,10 @@
 #pragma once
 /// \file
-/// Takes values made of tensors apart and puts them together: arguments are cut into parts for replicas, results are
-/// joined.
+/// Takes values that consist of tensors apart and puts them together: arguments are cut into parts for replicas,
+/// results are joined.
 ///
-/// Understood types: at::Tensor, std::optional, vector, array, pair, tuple, map (its values). Your own type T takes
-/// part with one of
+/// Understood types: at::Tensor, std::optional, vector, array, pair, tuple, map (its values). Your own type T is
+/// supported if it has one of
 ///   template <class F> void visit_tensors(T& value, F&& each);   // in T's namespace: each(tensor) for all tensors
 ///   template <> struct tessera::parallel::RowsOf<T>              // arguments that are more than their tensors
 /// The first serves arguments and results; rows_of_batch.h is an example of the second.
@@ -60,7 +60,7 @@ concept HasTo = requires(T value, c10::Device device) {
 template <class T>
 concept HasVisit = requires(T& value) { visit_tensors(value, [](at::Tensor&) {}); };
 
-/// each(element) for the elements of a container; types that are not containers have none.
+/// Calls each(element) for the elements of a container; other types have no elements.
 template <class T>
 struct Elements {
   static constexpr bool known = false, of_tensors = false;
@@ -127,7 +127,7 @@ struct Elements<T> {
   }
 };
 
-/// each(tensor) for all tensors in `value`, in a fixed order.
+/// Calls each(tensor) for all tensors in `value`, in a fixed order.
 template <class T, class F>
 void visit_all(T& value, const F& each) {
   using Plain = std::remove_const_t<T>;
@@ -159,17 +159,17 @@ struct Given<char[N]> {
 template <class T>
 using given_t = typename Given<T>::type;
 
-/// All arguments of a call, as far as scattering needs them.
+/// The tensors of a call's arguments, and how they are scattered.
 class Collected {
  public:
   /// A tensor of an argument, and how it is distributed.
   struct Input {
     at::Tensor tensor;   ///< as given
-    bool whole = false;  ///< every replica gets all of it; false: its part of the rows
+    bool whole = false;  ///< true: every replica gets the whole tensor; false: its part of the rows
   };
 
-  /// Adds the tensors of one more argument. Throws InputError if it has another number of rows than the arguments
-  /// before.
+  /// Adds the tensors of one more argument. Throws InputError if its number of rows differs from that of earlier
+  /// arguments.
   template <class T>
   void next_argument(const T& value) {
     ++argument_;

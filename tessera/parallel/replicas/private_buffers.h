@@ -10,9 +10,9 @@
 namespace tessera::parallel {
 
 /// While this object exists, `buffers` carry a dispatch key that LibTorch reserves for tests, so that operators on them
-/// (or on views made meanwhile) are dispatched to our fallback: inside a Use, an operator that writes a buffer writes a
-/// copy instead, which that Use sees from then on. The buffer itself is never written. The schema shows what an
-/// operator writes; batch and instance norms, whose schemas do not declare that they update their statistics, are
+/// (or on views made during that time) are dispatched to our fallback: inside a Use, an operator that writes a buffer
+/// writes a copy instead, which that Use sees from then on. The buffer itself is never written. The schema shows what
+/// an operator writes; batch and instance norms, whose schemas do not declare that they update their statistics, are
 /// recognised by name. Covers strided CPU tensors without gradient; others are unchanged. Construct and destroy it
 /// while no other thread uses the module.
 class PrivateBuffers {
@@ -23,7 +23,7 @@ class PrivateBuffers {
   PrivateBuffers& operator=(const PrivateBuffers&) = delete;
 
   struct Copies;
-  /// While it exists, the calling thread writes to `copies`, which no other thread uses meanwhile. Destroy it on that
+  /// During its lifetime, the calling thread writes to `copies`, which no other thread may use. Destroy it on that
   /// thread.
   class Use {
    public:

@@ -77,7 +77,7 @@ at::Tensor join(const ReplicaCall& call, std::size_t output) {
   return parts.size() == 1 && !call.outputs[output].scalar ? parts.front() : at::cat(parts);
 }
 
-/// Whether this is the only owner of the memory, so that it may be added to in place.
+/// Whether `tensor` is the only owner of its memory, so that it may be added to in place.
 bool mine(const at::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.layout() == c10::Layout::Strided && tensor.storage().use_count() == 1 &&
          tensor.is_non_overlapping_and_dense();
@@ -116,12 +116,12 @@ at::Tensor combine(const ReplicaCall& call, std::size_t variable, std::vector<at
   return parts.size() == 1 ? parts.front() : at::cat(parts);
 }
 
-/// Start and end of a backward.
+/// The start and end of a backward: outputs with their gradients, and leaves.
 struct Ends {
   variable_list outputs, gradients, leaves;
 
-  /// Adds those of replica `number`, given the gradients of the gathered outputs; adds nothing where no gradient
-  /// reaches it.
+  /// Appends the ends of replica `number`, given the gradients of the gathered outputs; skips outputs that no gradient
+  /// reaches.
   void add(const ReplicaCall& call, int number, const variable_list& gathered) {
     const ReplicaCall::Replica& replica = call.replicas[static_cast<std::size_t>(number)];
     const std::size_t before = outputs.size();

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Joins the replicas' outputs, and defines the one autograd node that stands for all their graphs: its backward runs
-/// each replica's own on the replica's team and adds their gradients in replica order.
+/// Joins the replicas' outputs, and defines the one autograd node that represents all their graphs: its backward runs
+/// each replica's backward on the replica's team and adds the gradients in replica order.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
@@ -17,7 +17,7 @@
 
 namespace tessera::parallel {
 
-/// State of one forward on all replicas that gathering and backward need.
+/// The state of a forward on all replicas, as needed for gathering and backward.
 struct ReplicaCall final : torch::CustomClassHolder {
   std::shared_ptr<ReplicaTeams> teams;
   std::vector<std::int64_t> rows;  ///< per replica that ran
@@ -28,12 +28,12 @@ struct ReplicaCall final : torch::CustomClassHolder {
   /// The tensors that need gradients: arguments, then parameters.
   struct Variable {
     at::Tensor tensor;
-    bool scattered = false;  ///< gradients of the parts are joined; otherwise added
+    bool scattered = false;  ///< true: gradients of the parts are joined; false: they are added
   };
   std::vector<Variable> variables;
 
   struct Replica {
-    std::vector<at::Tensor> outputs;           ///< with the replica's graph
+    std::vector<at::Tensor> outputs;           ///< outputs with the replica's graph
     std::vector<ReplicaModules::Leaf> leaves;  ///< .parameter: index in variables
   };
   std::vector<Replica> replicas;

@@ -35,7 +35,7 @@ void require_same(const Named& first, const Named& other, const char* what) {
   }
   if (first.size() != other.size())
     throw InputError(
-        concat("DataParallel: the module has ", first.size(), " ", what, "s and a replica ", other.size()));
+        concat("DataParallel: the module has ", first.size(), " ", what, "s, but a replica has ", other.size()));
 }
 
 std::shared_ptr<torch::nn::Module> clone_to(const torch::nn::Module& module, c10::Device device) {
@@ -46,7 +46,7 @@ std::shared_ptr<torch::nn::Module> clone_to(const torch::nn::Module& module, c10
                             " needs a module of its own, and this one cannot "
                             "be cloned (",
                             error.what_without_backtrace(),
-                            "). Give `make`, a function that makes another "
+                            "). Set `make`, a function that creates another "
                             "module like it, or derive the module from torch::nn::Cloneable"));
   }
 }

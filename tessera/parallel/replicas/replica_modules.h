@@ -36,7 +36,7 @@ class ReplicaModules {
     at::Tensor tensor;
     std::size_t parameter;
   };
-  /// The first module's parameters that require grad, tied ones once.
+  /// The first module's parameters that require grad, without repeating tied ones.
   std::vector<at::Tensor> trained() const;
   /// A replica's tensors that correspond to `trained` (= trained()), each once; more if only the first module ties
   /// them.

@@ -33,7 +33,7 @@ struct DataParallelOptions {
   std::function<std::shared_ptr<torch::nn::Module>()> make = {};
 };
 
-/// Rows per part: ceil(rows / parts) each, the last part with fewer, without empty parts; {0} for no rows.
+/// Rows per part: ceil(rows / parts) each, possibly fewer in the last part; no part is empty. {0} for no rows.
 std::vector<std::int64_t> chunk_rows(std::int64_t rows, int parts);
 
 /// Mean over all rows, 0-dimensional, from the means over each part's rows: sum of per_replica[r] * rows[r] / rows.
@@ -48,8 +48,8 @@ class ReplicaSet {
   ~ReplicaSet();
   ReplicaSet(ReplicaSet&&) noexcept;
 
-  /// One replica's work: called on its team with its number, module and part of the inputs; returns its output tensors,
-  /// which must be equally many, and defined or undefined alike, on every replica.
+  /// One replica's work: called on its team with its number, module and part of the inputs; returns its output tensors.
+  /// Their number, and which of them are defined, must be the same on every replica.
   using Body = std::function<std::vector<at::Tensor>(int replica, torch::nn::Module& module, pieces::Part& part)>;
   /// The outputs, gathered and differentiable.
   std::vector<at::Tensor> run(const pieces::Collected& inputs, const Body& body);

@@ -15,7 +15,7 @@ namespace tessera::parallel {
 ThreadTeam::ThreadTeam(const std::string& name, int intra_op_threads) : intra_op_threads_(intra_op_threads) {
   TESSERA_CHECK(intra_op_threads > 0, "a team needs at least one thread");
   // set_num_threads() applies to the calling thread for OpenMP and MKL, but also becomes the default of threads that
-  // have not asked yet; restored below.
+  // have not queried it yet; restored below.
   const int here = at::get_num_threads();
   thread_ = comm::quiet_thread(name.c_str(), [this] { loop(); });
   start([this] {

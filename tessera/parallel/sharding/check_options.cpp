@@ -15,7 +15,7 @@ void check_values(const ShardingOptions& o, const comm::Group& group) {
     throw InputError(concat("sharding: gradient_predivide_factor = ", o.gradient_predivide_factor, " must be above 0"));
   if (o.logical_shards < 0 || (o.logical_shards > 0 && o.logical_shards % group.size() != 0))
     throw InputError(concat("data parallelism: logical_shards = ", o.logical_shards,
-                            " micro-batches of a step are not divisible by the ", group.size(), " ranks of group '",
+                            ": a step's micro-batches are not divisible by the ", group.size(), " ranks of group '",
                             group.name(), "'; use a multiple of every number of ranks that the run may use"));
 }
 
@@ -50,7 +50,7 @@ void check_pairs(const ShardingOptions& o, const comm::Group& group) {
                               "shared_by_experts.per_source with ", expert_replicas, " sources"));
     if (o.logical_shards % (group.size() * expert_replicas) != 0)
       throw InputError(concat("data parallelism: logical_shards = ", o.logical_shards,
-                              " micro-batches of a step are not divisible by the ", group.size(), " ranks of group '",
+                              ": a step's micro-batches are not divisible by the ", group.size(), " ranks of group '",
                               group.name(), "' times the ", expert_replicas, " of '", o.shared_by_experts.ranks.name(),
                               "'"));
   }

@@ -112,8 +112,8 @@ void Sharded::Impl::share_values() {
   broadcast_buffers();
 }
 
-/// Parameters that are not managed (all where nothing is sharded, frozen ones of ZeRO-1 and ZeRO-2, ignored ones):
-/// allocates memory, loads values with the caller's `load`, and broadcasts rank 0's.
+/// Fills parameters that are not managed (all if nothing is sharded, frozen parameters of ZeRO-1 and ZeRO-2, ignored
+/// ones): allocates memory, loads values with the caller's `load`, and broadcasts rank 0's.
 void Sharded::Impl::fill_unmanaged(bool sync) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> own, deferred_ones;
@@ -157,13 +157,14 @@ void Sharded::Impl::make_reducer() {
   const bool alone = context_.data_parallel.size() == 1 && options_.logical_shards == 0;
   for (std::size_t i = 0; i < parameters_.parameters.size(); ++i) {
     if (!parameters_.parameters[i].tensor.requires_grad()) continue;
-    if (alone && !parameters_.shared_by_experts[i]) continue;  // its gradient is not reduced: autograd's is the result
+    if (alone && !parameters_.shared_by_experts[i])
+      continue;  // its gradient is not reduced, so autograd's is the result
     trained.push_back(parameters_.parameters[i]);
     if (!units.empty()) sizes.unit_of.push_back(units[i]);
     sizes.shared_by_experts.push_back(parameters_.shared_by_experts[i]);
   }
   if (trained.empty()) return;
-  // For the reducer, half the bytes on the wire is a compression. fp64 is not converted, as with scattered gradients.
+  // To the reducer, a 16-bit type on the wire is a compression. fp64 is not converted, as with scattered gradients.
   std::shared_ptr<parallel::Compression> compression = options_.compression;
   const bool any_fp64 = std::any_of(trained.begin(), trained.end(),
                                     [](const NamedTensor& p) { return p.tensor.scalar_type() == at::kDouble; });
@@ -294,8 +295,8 @@ void Sharded::Impl::list_local_parts() {
   }
 }
 
-/// Parameters may already be parts (tensor parallelism): they carry this information, and their local parts get it
-/// here. Parameters that an earlier stage also holds are counted there.
+/// Parameters may already be parts (tensor parallelism): their cut is attached to the local parts here. Parameters that
+/// an earlier stage also holds are counted there.
 void Sharded::Impl::find_cuts() {
   std::map<std::string, const at::Tensor*> parameters;
   for (const NamedTensor& p : parameters_.parameters) {
@@ -364,15 +365,15 @@ void Sharded::Impl::expire_if_changed() {
   const std::uint32_t version = context_.shard_version.current_version();
   if ((version == seen_version_ && !may_have_stepped_) || residency_->in_backward()) return;
   if (scopes_ > 0 && version != seen_version_) throw Error(stepped_in_scope);
-  if (scopes_ > 0) return;  // the scope's values are those that the user asked for
+  if (scopes_ > 0) return;  // the values must stay as they are until the scope ends
   seen_version_ = version;
   may_have_stepped_ = false;
   execute(residency_->release_all());
 }
 
 /// data_dependent: every rank sends the units it needs, and all ranks gather a unit that any rank needs. Each exchange
-/// of a rank matches one of every other rank, whatever they are doing: a rank that is ahead, for example in backward,
-/// serves one that is behind. Returns the number of ranks that have no more requests.
+/// of a rank matches one exchange of every other rank, whatever those ranks are doing: a rank that is ahead, for
+/// example in backward, serves one that is behind. Returns the number of ranks that have no more requests.
 int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool done) {
   std::vector<std::int32_t> asked(plan_.units.size() + 1);  // ranks that want each unit; ranks that are done
   for (const std::size_t unit : wanted) asked[unit] = 1;
@@ -391,7 +392,7 @@ int Sharded::Impl::exchange_requests(std::span<const std::size_t> wanted, bool d
   return asked.back();
 }
 
-/// Serves the other ranks until none of them needs anything more in this step.
+/// Serves the other ranks until no rank needs any more units in this step.
 void Sharded::Impl::end_requests() {
   if (!options_.data_dependent) return;
   while (exchange_requests({}, true) < context_.shards.size()) {
@@ -430,7 +431,7 @@ void Sharded::Impl::leave(std::span<const std::size_t> units) noexcept {
   const auto actions = residency_->unpin(units);
   if (failed_) return;
   try {
-    execute(actions);  // releases of present units: no collective
+    execute(actions);  // releases units, which starts no collective
   } catch (...) {      // recorded by fail(); the next operator throws it
   }
 }
@@ -493,7 +494,7 @@ void Sharded::Impl::resume(bool under_all_strategies) {
 void Sharded::Impl::reduce() {
   const std::lock_guard lock(mutex_);
   require_alive();
-  TESSERA_CHECK(pauses_ == 0, "reduce() inside of a guard that pauses reductions");
+  TESSERA_CHECK(pauses_ == 0, "reduce() was called inside a guard that pauses reductions");
   if (!gradients_) return;
   gradients_->reduce();
   after_reduction();
@@ -502,7 +503,7 @@ void Sharded::Impl::reduce() {
 void Sharded::Impl::zero_grad() {
   const std::lock_guard lock(mutex_);
   if (gradients_) gradients_->zero_grad();
-  if (plain())  // some, or all, gradients may be managed only by autograd
+  if (plain())  // some or all gradients may be known only to autograd
     for (ShardedParameter& p : local_) p.local.mutable_grad().reset();
 }
 

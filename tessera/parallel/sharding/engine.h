@@ -50,7 +50,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   /// time.
   void deliver(const std::vector<at::Tensor>& held, const std::vector<int>& owners, const PieceVisitor& keep,
                bool peers_can_read) const;
-  /// Gathers and pins units until release_held(); `writable`: operators may change the parameters meanwhile.
+  /// Gathers and pins units until release_held(); `writable`: operators may change the parameters until then.
   void hold(std::span<const std::size_t> units, bool writable);
   void release_held(std::span<const std::size_t> units, bool write_back);
   std::vector<std::size_t> units_with(const std::vector<std::string>& names) const;
@@ -61,7 +61,7 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   ShardingMemory memory() const;
   [[noreturn]] void throw_not_finite(double norm);
 
-  /// Nothing is managed: the user sees the module's own parameters and gradients (DDP, or one rank).
+  /// Whether nothing is managed, so that the user sees the module's own parameters and gradients (DDP, or one rank).
   bool plain() const { return groups_.empty(); }
 
   torch::nn::Module& module_;
@@ -74,8 +74,9 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::vector<std::unique_ptr<parallel::FlatGroup>> groups_;
   std::vector<ShardedParameter> local_;  ///< parts of trained parameters, in registration order
   std::vector<std::size_t> frozen_;      ///< indices into parameters_
-  comm::Group tensor_group_;   ///< the tp ranks that hold the other parts of cut parameters; empty: no parameter is cut
-  std::vector<bool> counted_;  ///< by local_: whether norms count this rank's values, rather than another rank's
+  comm::Group tensor_group_;  ///< the tp ranks that hold the other parts of cut parameters; empty: no parameter is cut
+  std::vector<bool>
+      counted_;  ///< indexed like local_: whether norms count this rank's values, rather than another rank's
   std::unique_ptr<parallel::GradientReducer> gradients_;  ///< null on one rank that shards nothing
   std::int64_t offloaded_bytes_ = 0;
 
@@ -115,9 +116,9 @@ struct Sharded::Impl final : parallel::Materializer, parallel::BackwardListener 
   std::vector<const void*> memory_;  ///< plain(): the parameters' addresses at the last comparison of values
   bool may_have_stepped_ = false;    ///< gradients were reduced since, so an optimizer may have stepped
   std::atomic<int> pauses_ = 0;      ///< number of open guards
-  std::atomic<int> pauses_under_all_strategies_ = 0;  ///< AccumulateLocally among these pauses
+  std::atomic<int> pauses_under_all_strategies_ = 0;  ///< number of AccumulateLocally guards among them
   int scopes_ = 0;                                    ///< number of open unsharded scopes
-  int writable_ = 0;                                  ///< those in which parameters may be changed
+  int writable_ = 0;                                  ///< number of these scopes in which parameters may be changed
   bool failed_ = false;                               ///< a collective of this engine failed: ranks are out of step
   std::string failure_;
   std::vector<parallel::Subscription> hooks_;

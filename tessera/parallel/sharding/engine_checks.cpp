@@ -16,8 +16,8 @@ using parallel::NamedTensor;
 void Sharded::Impl::check_module() const {
   const bool any_trained = std::any_of(parameters_.parameters.begin(), parameters_.parameters.end(),
                                        [](const NamedTensor& p) { return p.tensor.requires_grad(); });
-  if (!any_trained && !options_.stages)  // a pipeline stage takes part in the others' steps
-    throw InputError(concat("sharding: module '", module_.name(), "' has no parameter that requires gradient (",
+  if (!any_trained && !options_.stages)  // a pipeline stage must take part in the other stages' steps
+    throw InputError(concat("sharding: module '", module_.name(), "' has no parameter that requires grad (",
                             parameters_.parameters.size(),
                             " frozen), so there is nothing to reduce; use the module without wrapping it"));
   for (const NamedTensor& p : parameters_.parameters) {
@@ -49,8 +49,8 @@ void Sharded::Impl::refuse_stored_views() const {
       if (!parallel::is_deferred(p.tensor) && parallel::stored_views(p.tensor, all) > 0)
         throw InputError(concat("sharding: there is a view of parameter '", p.name,
                                 "' (a member such as wt = weight.t(), detach(), or an existing graph): it would "
-                                "keep the present memory and values; create such views in forward, and "
-                                "release others, or clone() them, before sharding the module"));
+                                "keep the current memory and values; create such views in forward, and "
+                                "release or clone() all others before sharding the module"));
     }
 }
 

@@ -60,7 +60,7 @@ void Sharded::Impl::scale_gradients(double factor) {
 void Sharded::Impl::throw_not_finite(double norm) {
   const std::string mine = gradients_ ? gradients_->first_not_finite() : "";
   const std::string place =
-      launch::read_text(comm::heartbeat().slot().place);  // in a mesh, where group ranks mean little
+      launch::read_text(comm::heartbeat().slot().place);  // set in a mesh, where group ranks mean little
   const std::string rank =
       place.empty() ? concat(context_.data_parallel.rank()) : concat(world().rank(), " (", place, ")");
   std::string found = mine.empty() ? "" : concat("on rank ", rank, " in '", mine, "'");

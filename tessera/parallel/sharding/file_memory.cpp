@@ -19,7 +19,7 @@ at::Tensor zeros_in_file(const std::string& folder, at::IntArrayRef sizes, at::T
   if (bytes == 0) return at::zeros(sizes, options);
   const int fd = open_unnamed_file(folder, "nothing can be offloaded");
   const int reserved =
-      posix_fallocate(fd, 0, static_cast<off_t>(bytes));  // now, rather than by a signal in the middle of a step
+      posix_fallocate(fd, 0, static_cast<off_t>(bytes));  // fail now, rather than with a signal in the middle of a step
   void* data = reserved == 0 ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
   const int error = reserved == 0 ? errno : reserved;
   close(fd);

@@ -33,13 +33,13 @@ class FlatGradient {
  public:
   struct Member {
     std::string name;
-    at::Tensor parameter;                ///< the module's own; autograd writes its grad()
-    std::size_t index = 0;               ///< among all parameters of the reducer
-    at::Tensor shown;                    ///< its grad() is the result: the parameter itself, or this rank's part of it
-    std::int64_t offset = 0, numel = 0;  ///< elements of the buffer
+    at::Tensor parameter;   ///< the module's parameter, whose grad() autograd writes
+    std::size_t index = 0;  ///< index among all parameters of the reducer
+    at::Tensor shown;       ///< the tensor whose grad() shows the result: the parameter, or this rank's part of it
+    std::int64_t offset = 0, numel = 0;  ///< position in the buffer, in elements
     at::Tensor result = {};              ///< the reduced gradient, a view of the memory that stores it
     bool given = false;                  ///< this rank has an unreduced gradient
-    bool reduced = false;                ///< `result` holds reduced gradients, to which the next ones are added
+    bool reduced = false;                ///< `result` holds reduced gradients, to which later ones are added
     bool hidden = false;                 ///< grad() was removed for the backward; end_backward() restores it
     // The gradient's required properties, recorded when the module was wrapped.
     at::ScalarType dtype = parameter.scalar_type();
@@ -64,7 +64,7 @@ class FlatGradient {
   /// Takes the gradient that autograd left in grad() of member m's parameter. Returns false when it is known to be
   /// non-finite.
   virtual bool take_gradient(std::size_t m, bool check_finite) = 0;
-  /// The message; members without a gradient are zero in it.
+  /// Returns the message, in which members without a gradient are zero.
   virtual GradientMessage prepare_reduction() = 0;
   virtual void finish_reduction() = 0;
   /// `used`: some rank has a gradient for member m. Otherwise grad() stays as it was before the backward.

@@ -140,7 +140,7 @@ FlatGroup::~FlatGroup() {
         ManagedStorage::abandon(member.parameter, at::full({}, std::numeric_limits<double>::quiet_NaN(),
                                                            at::TensorOptions(dtype_).device(shard_.device()))
                                                       .expand(member.sizes));
-  } catch (const std::exception&) {  // a process that exits after an error
+  } catch (const std::exception&) {  // the process is exiting after an error
   }
 }
 

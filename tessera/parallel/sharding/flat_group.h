@@ -7,8 +7,8 @@
 /// is gathered. Two forms:
 ///
 ///   sharded                shard [padded / S] stays; whole [padded] is taken from the pool and returned to it
-///   stays whole (ZeRO-1/2) whole [padded] stays; the shard is this rank's slice of it (with another compute
-///                          dtype: separate memory)
+///   stays whole (ZeRO-1/2) whole [padded] stays; the shard is this rank's slice of it (separate memory if the compute
+///                          dtype differs)
 ///
 /// S = ranks of the shard group. The all-gather writes the whole buffer in place; the module's parameters are views of
 /// it.
@@ -36,7 +36,7 @@ struct ShardingContext {
   comm::Group data_parallel;    ///< all ranks: S x R
   comm::Group shards;           ///< the S ranks that hold the parts of one replica
   comm::Group replicas;         ///< the R ranks that hold the same part
-  comm::Group expert_replicas;  ///< ranks outside that replicate the non-expert parameters (GradientGroups)
+  comm::Group expert_replicas;  ///< other ranks that replicate the non-expert parameters (GradientGroups)
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< experts' gradients by source (GradientGroups)
   BufferPool pool;
   Materializer* materializer = nullptr;  ///< entered by every operator that reads whole parameters
@@ -57,7 +57,7 @@ class FlatGroup {
     at::Tensor parameter;  ///< the module's own
     std::size_t index;     ///< in ModuleParameters::parameters
     std::vector<std::int64_t> sizes;
-    std::int64_t offset = 0, numel = 0;  ///< in the flat buffer
+    std::int64_t offset = 0, numel = 0;  ///< position in the flat buffer
     std::int64_t begin = 0;              ///< first element of the parameter that this rank holds
     at::Tensor local = {};               ///< [held elements], a view of the shard; a leaf that requires grad if trained
     const void* memory = nullptr;        ///< address of `local`, for check_owned()

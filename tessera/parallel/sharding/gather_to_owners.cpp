@@ -72,7 +72,7 @@ void in_messages(std::int64_t n, std::int64_t element_size, const Use& use) {
 /// Sends this rank's pieces to their owners, in delivery order.
 class SendQueue {
  public:
-  /// `pieces` in delivery order; `owners` within the shard group (outside of it: elsewhere in the job). At most
+  /// `pieces` in delivery order; `owners` within the shard group (numbers outside of it: elsewhere in the job). At most
   /// `most_messages` are in flight at a time: start() waits for the first of them.
   SendQueue(const comm::Group& shards, const std::vector<at::Tensor>& pieces, const std::vector<int>& owners,
             std::size_t most_messages)
@@ -161,8 +161,8 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
   }
   // Shards are read in place: all messages are sent at once, so that no rank waits for one that is still busy with its
   // own parameters. For other memory a message is a copy, so few are in flight. NCCL processes messages between two
-  // ranks in the order in which both start them. In both cases each message follows all that precede it in delivery
-  // order; as all ranks do the same, the first unfinished one waits for nothing.
+  // ranks in the order in which both start them. In the last two cases every rank sends its messages in delivery order,
+  // so the first unfinished one waits for nothing.
   const bool in_order = !peers_can_read || shards.capabilities().ordered_messages;
   SendQueue sends(shards, pieces, shard_owners,
                   peers_can_read ? std::numeric_limits<std::size_t>::max() : copies_on_their_way);
@@ -178,11 +178,11 @@ void Sharded::Impl::deliver(const std::vector<at::Tensor>& held, const std::vect
     const at::Tensor& mine = pieces[next++];
     if (in_order) sends.start(next);
     if (owners[i] != rank) continue;
-    if (found->second.member->numel == 0) {  // this tp rank has none of it, but the others expect the call
+    if (found->second.member->numel == 0) {  // this tp rank has no part of it, but the other ranks expect the call
       keep(i, 0, mine);
       continue;
     }
-    for (int r = 0; r < shards.size(); ++r) {  // shards are consecutive, so these pieces are, too
+    for (int r = 0; r < shards.size(); ++r) {  // shards are consecutive, so these pieces are as well
       const layout::Range piece = piece_of(*found->second.group, *found->second.member, r);
       if (r == own) {
         if (piece.end > piece.begin) keep(i, piece.begin, mine);

@@ -41,7 +41,7 @@ bool copy_checked(const at::Tensor& to, const at::Tensor& from, bool check_finit
     float* const target = to.data_ptr<float>();
     const float* const source = from.const_data_ptr<float>();
     std::atomic<bool> finite = true;
-    constexpr std::int64_t grain = 1 << 16;  // as many threads as copy_() would use
+    constexpr std::int64_t grain = 1 << 16;  // so that it runs on as many threads as copy_() would
     nn::parallel_for(0, from.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
       if (!kernels::copy_finite(target + begin, source + begin, end - begin))
         finite.store(false, std::memory_order_relaxed);

@@ -67,7 +67,7 @@ void GradientReducer::place(std::vector<std::unique_ptr<FlatGradient>> flats) {
   std::iota(order_.begin(), order_.end(), std::size_t{0});
 }
 
-/// Usually no gradients are kept, and the old memory is freed before the new is allocated.
+/// Usually no gradients are kept, and the old memory is freed before new memory is allocated.
 void GradientReducer::rebuild() {
   std::vector<FlatGradient::Member> members;
   for (const NamedTensor& p : in_buckets_)
@@ -191,7 +191,7 @@ void GradientReducer::finish(std::size_t f) {
 bool GradientReducer::end() {
   const at::NoGradGuard no_grad;
   const bool ours = touched_ || options_.reduce_at_end;
-  touched_ = ours && !paused_;  // until the reduction has succeeded
+  touched_ = ours && !paused_;  // stays set until the reduction has succeeded
   owner_ = std::this_thread::get_id();
   if (!touched_) {
     for (Flat& flat : flats_) flat.gradient->end_backward(false);
@@ -213,7 +213,7 @@ void GradientReducer::reduce() {
   end();
 }
 
-/// By parameter, in the order of the flat gradients: the number of ranks reducing it that used it.
+/// For each parameter, in the order of the flat gradients: how many of the ranks that reduce it have used it.
 std::vector<std::int32_t> GradientReducer::sum_of_users() const {
   const comm::Tag tag("used parameters");
   std::vector<std::int32_t> ranks, expert_replicas;
@@ -232,8 +232,8 @@ std::vector<std::int32_t> GradientReducer::sum_of_users() const {
   return ranks;
 }
 
-/// By parameter, in the order of the flat gradients: whether any rank used it, and whether any did not. Shards do not
-/// carry counters, so one small sum serves all of them.
+/// For each parameter, in the order of the flat gradients: whether any rank has used it, and whether any has not.
+/// Shards do not carry counters, so one small sum serves all of them.
 std::vector<std::pair<bool, bool>> GradientReducer::used_and_missed() const {
   std::vector<std::pair<bool, bool>> result;
   for (const WholeGradient* bucket : buckets_)
@@ -255,7 +255,8 @@ void GradientReducer::show_results() {
   if (flats_.empty()) return;
   const std::vector<std::pair<bool, bool>> users = used_and_missed();
   const bool missed = std::any_of(users.begin(), users.end(), [](const auto& user) { return user.second; });
-  if (missed && !options_.find_unused_parameters) throw_missing();  // on every rank, since the numbers are the same
+  if (missed && !options_.find_unused_parameters)
+    throw_missing();  // thrown on every rank, because the counts are equal
   auto user = users.begin();
   for (Flat& flat : flats_)
     for (std::size_t m = 0; m < flat.ready.size(); ++m) flat.gradient->show(m, (user++)->first);
@@ -263,7 +264,7 @@ void GradientReducer::show_results() {
 
 void GradientReducer::learn_order() {
   std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
-  for (const std::size_t f : order_)  // never ready: last, in the present order
+  for (const std::size_t f : order_)  // parameters that were never ready come last, in their current order
     for (std::size_t m = 0; m < flats_[f].ready.size(); ++m)
       if (!flats_[f].ready[m]) order.push_back(static_cast<std::int64_t>(flats_[f].gradient->members()[m].index));
   at::Tensor shared = at::tensor(order, at::kLong).to(all_.device());
@@ -292,7 +293,7 @@ void GradientReducer::use_order(std::vector<std::size_t> observed) {
     rebuild_ = next != std::exchange(assignment_, next);
     return;
   }
-  std::vector<std::size_t> last(flats_.size());  // when the flat gradient was full
+  std::vector<std::size_t> last(flats_.size());  // position of each flat gradient's last parameter
   for (std::size_t i = 0; i < learnt_.size(); ++i) last[places_[learnt_[i]].flat] = i;
   std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return last[a] < last[b]; });
 }

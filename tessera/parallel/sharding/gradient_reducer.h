@@ -23,8 +23,8 @@ namespace tessera::parallel {
 struct GradientReducerOptions {
   ReductionOptions reduction;
   bool find_unused_parameters = false;
-  bool wait_at_once = false;         ///< no overlap with backward
-  bool reduce_at_end = false;        ///< all reductions, including unused parameters, when backward ends
+  bool wait_at_once = false;         ///< wait for each reduction as soon as it is started, without overlap
+  bool reduce_at_end = false;        ///< start all reductions when backward ends, including unused parameters
   bool check_finite = true;          ///< record the first non-finite gradient
   comm::Group expert_replicas = {};  ///< GradientGroups::expert_replicas of the non-expert gradients; empty: none
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};  ///< GradientGroups::per_source of the experts' gradients
@@ -38,7 +38,8 @@ struct GradientReducerOptions {
 /// - Reductions start strictly in one order, so that ranks agree: at first the order of the list, later the order in
 ///   which rank 0's gradients became ready. Of the gradients with memory from a pool, at most two are in use besides
 ///   the one being filled: the oldest reduction is waited for.
-/// - The end of backward starts the ones that lack gradients (with zeros in their place), waits for all, and shows the
+/// - The end of backward starts the reductions that lack gradients (with zeros in their place), waits for all, and
+/// shows the
 ///   results. Parameters that no rank used keep their grad(), even if it is undefined.
 /// - Paused backward passes accumulate locally and reduce nothing.
 /// - Fixed order (docs/strategies.md): every backward is a micro-batch, V = logical_shards of them make a step over all
@@ -59,7 +60,7 @@ class GradientReducer {
   GradientReducer(comm::Group all, std::vector<NamedTensor> parameters, BucketSizes sizes,
                   GradientReducerOptions options);
 
-  /// Every parameter, by index: call on_gradient(index) when autograd has accumulated into it.
+  /// All parameters, by index. Call on_gradient(index) when autograd has accumulated into a parameter.
   std::vector<at::Tensor> parameters() const;
 
   /// Call when a backward pass begins. `paused`: gradients accumulate locally, and end() reduces nothing.
@@ -74,7 +75,7 @@ class GradientReducer {
   void fail() noexcept;
   /// Whether a running backward has already given one of these parameters a gradient.
   bool touched() const { return touched_; }
-  /// Whether the backward that ends in this thread is that one, or there is no such backward.
+  /// Whether no backward has touched the parameters, or the one that did ends in this thread.
   bool ends_here() const { return !touched_ || std::this_thread::get_id() == owner_; }
   void zero_grad();
   /// Multiplies the gradients of paused backward passes that grad() does not show. Call between backward passes.
@@ -83,8 +84,8 @@ class GradientReducer {
   std::vector<std::vector<std::string>> buckets() const;
   /// The learnt order, as indices of parameters(); empty before the first backward.
   const std::vector<std::size_t>& learnt_order() const { return learnt_; }
-  /// Starts with an order that was learnt before (a checkpoint's), the same on every rank. Call before the first
-  /// backward. Returns false, without changes, for an order of other parameters.
+  /// Starts with a previously learnt order (from a checkpoint), the same on every rank. Call before the first backward.
+  /// Returns false, without changes, for an order of other parameters.
   bool follow(const std::vector<std::size_t>& order);
   /// Bytes of gradient shards.
   std::int64_t shard_bytes() const;
@@ -132,12 +133,12 @@ class GradientReducer {
   std::vector<std::size_t> learnt_;           ///< parameters, in the order of their gradients in rank 0's first
                                               ///< backward
   std::vector<std::size_t> pending_of_unit_;  ///< by unit: gradients still missing in this backward
-  std::size_t next_ = 0;                      ///< index in order_ of the next to start
+  std::size_t next_ = 0;                      ///< index in order_ of the next reduction to start
   std::deque<std::size_t> reducing_;          ///< flats_ with a reduction in flight, oldest first
   bool order_known_ = false;
   bool rebuild_ = false;  ///< the next backward begins with new buckets
   bool paused_ = false, touched_ = false;
-  std::thread::id begun_by_, owner_;  ///< threads: that of begin(), and that of the backward that touched
+  std::thread::id begun_by_, owner_;  ///< thread that called begin(), and thread whose backward touched the parameters
   std::string first_not_finite_;
 };
 

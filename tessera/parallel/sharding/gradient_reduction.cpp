@@ -7,7 +7,7 @@
 
 namespace tessera::parallel {
 
-/// With a predivide factor, a mean is a sum, divided by the rest afterwards.
+/// With a predivide factor, a mean is a sum that is divided by the remaining factor afterwards.
 comm::Reduction GradientReduction::wire_op() const {
   return options_.predivide_factor != 1 ? comm::Reduction::sum : options_.op;
 }
@@ -76,8 +76,8 @@ void GradientReduction::run(Stage stage) {
   }
 }
 
-/// sum = ((sum + x_0) + x_1) + ... in the rank order of `all`. Then the micro-batches of the next expert replica in the
-/// same way: gradients of experts are local (`later_sources`); other sums are sent to that rank.
+/// sum = ((sum + x_0) + x_1) + ... in the rank order of `all`. The micro-batches of the next expert replica follow in
+/// the same way: gradients of experts are local (`later_sources`); other sums are sent to that rank.
 void GradientReduction::accumulate() {
   const at::Tensor& own = message_.scattered() ? message_.flat : message_.message;
   if (groups_.expert_replicas) {

@@ -6,7 +6,7 @@
 ///   shards             reduce_scatter over the shard group, then all_reduce over the shard's replicas (HSDP)
 ///   expert replicas    after these, non-expert gradients: all_reduce over the ranks with other experts
 ///   fixed order        accumulate: x_0, x_1, ... are added to the running sum in the order of the ranks; with expert
-///                      replicas those of the first of these, then those of the second, ...
+///                      replicas, first those of the first replica, then those of the second, ...
 ///
 /// All changes to the numbers for the wire, and their reversal, are made here and nowhere else: the division before and
 /// the multiplication after (gradient_predivide_factor), compression, the mean.
@@ -36,7 +36,7 @@ struct ReductionOptions {
   comm::Reduction op = comm::Reduction::mean;  ///< mean or sum
   double predivide_factor = 1;                 ///< f: divided by f before, multiplied by f after; not in fixed order
   std::int64_t logical_shards = 0;             ///< V > 0: fixed order; a mean is divided by V before
-  std::shared_ptr<Compression> compression = nullptr;  ///< not in fixed order
+  std::shared_ptr<Compression> compression = nullptr;  ///< null in fixed order
 
   bool fixed_order() const { return logical_shards > 0; }
 };

@@ -26,13 +26,14 @@ class MovedGradients {
 
   /// Puts the placeholder into grad() of parameter i.
   void put(std::size_t i);
-  /// Removes it. `none`: it was not put; `gone`: it was removed elsewhere, for example by the module's own zero_grad().
+  /// Removes the placeholder. `none`: it did not exist; `gone`: it was already removed, for example by the module's own
+  /// zero_grad().
   enum class Found { none, here, gone };
   Found take(std::size_t i);
 
  private:
   std::vector<at::Tensor> parameters_, placeholders_;
-  std::vector<bool> placed_;  ///< by parameter: put, and not taken since
+  std::vector<bool> placed_;  ///< by parameter: between put() and take()
   std::unique_ptr<ManagedStorage> storage_;
 };
 

@@ -31,7 +31,7 @@ at::Tensor BufferPool::take(std::int64_t numel, at::ScalarType dtype, BufferUse 
     s.free.erase(fit);
   } else {
     const std::int64_t limit = std::max(s.peak, 2 * s.largest) * 21 / 20;
-    const std::int64_t common = std::max(s.largest, bytes);  // serves most of the following units
+    const std::int64_t common = std::max(s.largest, bytes);  // size that serves most of the units that follow
     const std::int64_t room = 4 * bytes >= s.largest && s.allocated + common <= limit ? common : bytes;
     while (!s.free.empty() && s.allocated + s.unused + room > limit) {
       s.unused -= s.free.begin()->first;

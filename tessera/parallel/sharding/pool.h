@@ -5,9 +5,9 @@
 ///
 /// Units differ in size, but two buffers should serve them all: a request of at least a quarter of the largest
 /// announced size gets a buffer of that size, whose unused end is never touched. Smaller requests get buffers of their
-/// own size, and so does every request for which a larger one would exceed the bound: 1.05 times the most bytes ever in
-/// use at one time, or those of two of the largest buffers. A free buffer of up to four times the size, such as the
-/// root's, is reused. Unused buffers are freed to make room before anything is allocated.
+/// own size, and so does every request for which a larger one would exceed the bound: 1.05 times the peak of bytes in
+/// use, or 1.05 times two buffers of the largest size. A free buffer of up to four times the size, such as the root's,
+/// is reused. Unused buffers are freed to make room before anything is allocated.
 
 #include <ATen/core/Tensor.h>
 

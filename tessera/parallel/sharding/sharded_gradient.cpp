@@ -54,9 +54,9 @@ void ShardedGradient::begin_backward() {
     Member& m = members_[i];
     const MovedGradients::Found moved = moved_->take(i);
     m.hidden = moved == MovedGradients::Found::here;
-    if (moved == MovedGradients::Found::gone) forget(m);  // the module's own zero_grad()
+    if (moved == MovedGradients::Found::gone) forget(m);  // removed by the module's own zero_grad()
     at::Tensor& grad = m.shown.mutable_grad();
-    if (grad.defined() && !is_same_memory(grad, m.result)) {  // set by the user: the next ones are added to it
+    if (grad.defined() && !is_same_memory(grad, m.result)) {  // set by the user: later gradients are added to it
       prepare_sum();
       leave_sum();
       check_gradient(m.name, grad, m.result.scalar_type(), m.result.device(), m.result.sizes());
@@ -127,7 +127,8 @@ void ShardedGradient::prepare_sum() {
       members_[i].result = locals_ ? locals_->watched(part) : part;
     }
   }
-  for (Member& m : members_) m.reduced = m.reduced && m.shown.grad().defined();  // an optimizer's own zero_grad()
+  for (Member& m : members_)
+    m.reduced = m.reduced && m.shown.grad().defined();  // an optimizer's own zero_grad() may have removed it
 }
 
 void ShardedGradient::zero_padding() {

@@ -23,9 +23,9 @@ void throw_unused(const comm::Group& group, const std::vector<std::string>& name
   }
   if (count == 0)
     throw Error(
-        concat("data parallelism: backward gave no gradient to some parameters on ranks that hold the same ones, "
+        concat("data parallelism: backward gave no gradient to some parameters on other ranks that hold them, "
                "outside of group '",
-               group.name(), "'; their errors name them"));
+               group.name(), "'; the errors of those ranks name the parameters"));
   throw Error(concat("data parallelism: backward gave no gradient to ", count, " of ", names.size(),
                      " parameters: ", join(named), count > most ? ", ..." : "",
                      "; use every parameter in the loss, set requires_grad to false before wrapping, or "

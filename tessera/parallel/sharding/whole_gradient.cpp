@@ -32,7 +32,7 @@ WholeGradient::WholeGradient(std::string name, GradientGroups groups, std::vecto
       groups_.all.size() == 1 && groups_.expert_replicas ? groups_.expert_replicas : groups_.all;
   buffer_ = comm::zeros_shared(widest, {with_counters}, options);
   sum_ = fixed_order_ ? comm::zeros_shared(widest, {with_counters}, options) : buffer_;
-  if (groups_.per_source)  // their counters stay 0: the first source's apply to all
+  if (groups_.per_source)  // their counters stay 0, because those of the first source apply to all
     for (std::int64_t s = 1; s < groups_.per_source->sources(); ++s)
       later_sources_.push_back(comm::zeros_shared(widest, {with_counters}, options));
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -61,9 +61,10 @@ void WholeGradient::begin_backward() {
     at::Tensor& grad = m.shown.mutable_grad();
     const bool mine = is_same_memory(grad, m.result);
     if (!fixed_order_) {
-      if (!mine) m.given = m.reduced = false;  // zero_grad(), or set by the user: prepare_reduction() takes it
-      if (adds_up_ || !m.reduced) continue;    // autograd may add to the existing gradient
-    } else if (grad.defined() && !mine) {      // set by the user: as in one process, the next ones are added to it
+      if (!mine)
+        m.given = m.reduced = false;         // removed by zero_grad(), or set by the user: prepare_reduction() takes it
+      if (adds_up_ || !m.reduced) continue;  // autograd may add to the existing gradient
+    } else if (grad.defined() && !mine) {    // set by the user: as in one process, later gradients are added to it
       check_gradient(m.name, grad, m.result.scalar_type(), m.result.device(), m.result.sizes());
       m.result.copy_(grad);
     }
@@ -82,7 +83,7 @@ bool WholeGradient::take_gradient(std::size_t i, bool check_finite) {
   }
   at::Tensor& grad = m.parameter.mutable_grad();
   bool finite = true;
-  if (!is_same_memory(grad, m.result)) {  // else autograd has added to it
+  if (!is_same_memory(grad, m.result)) {  // otherwise autograd has added to it in place
     if (m.given || holds_reduced(m))
       m.result.add_(grad);
     else

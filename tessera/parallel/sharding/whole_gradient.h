@@ -45,8 +45,8 @@ class WholeGradient final : public FlatGradient {
  private:
   bool holds_reduced(const Member& member) const;
 
-  /// Not in fixed order: whether this rank's contribution includes the gradients reduced before: true on every rank for
-  /// a mean, on one rank for a sum.
+  /// Outside of fixed order, whether this rank's contribution includes the gradients reduced before: for a mean, true
+  /// on every rank; for a sum, on one rank.
   const bool adds_up_;
   std::vector<float> counts_;  ///< [used..., missed...], numbers of ranks after the reduction
 };

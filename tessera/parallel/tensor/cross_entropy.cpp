@@ -115,7 +115,7 @@ struct CutCrossEntropy : torch::autograd::Function<CutCrossEntropy> {
     const auto place = ctx->saved_data.find("gradients");
     TESSERA_CHECK(
         place != ctx->saved_data.end(),
-        "linear_cross_entropy: a second backward is not possible, since its gradients are released by the first");
+        "linear_cross_entropy: a second backward is not possible, because the first one released the gradients");
     auto formed = place->second.toTensorVector();
     ctx->saved_data.erase(place);
     const double factor = gradients[0].item<double>();

@@ -81,7 +81,7 @@ struct Exchange : torch::CustomClassHolder {
 struct Exchanged : torch::autograd::Function<Exchanged> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, c10::intrusive_ptr<Exchange> exchange) {
     const comm::Tag tag(exchange->name);
-    at::Tensor y = std::exchange(exchange->forward, nullptr)(x);  // used once; releases what it captured
+    at::Tensor y = std::exchange(exchange->forward, nullptr)(x);  // called once; moved out to release its captures
     ctx->saved_data["exchange"] = c10::IValue::make_capsule(std::move(exchange));
     return y.is_same(x) ? x.view_as(x) : y;
   }
@@ -123,7 +123,7 @@ struct LastEntered {
   c10::weak_intrusive_ptr<c10::TensorImpl> x{c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
   std::int64_t version = 0;
   bool differentiated = false;
-  const std::string* group = nullptr;  ///< its name, which is stored once per group
+  const std::string* group = nullptr;  ///< address of the group's name, which identifies the group
   Between between = Between::whole;
   Entered entered;
 };
@@ -135,7 +135,7 @@ LastEntered& last_entered() {
 }  // namespace
 
 Entered copy_to_tensor_parallel(const at::Tensor& x, const comm::Group& group, Between between) {
-  if (x.is_inference())  // has no version, and needs no gradient
+  if (x.is_inference())  // inference tensors have no version and need no gradient
     return {between == Between::whole ? x : gathered_tokens(x, group), {}};
   LastEntered& last = last_entered();
   const bool differentiated = at::GradMode::is_enabled() && x.requires_grad();
@@ -143,8 +143,8 @@ Entered copy_to_tensor_parallel(const at::Tensor& x, const comm::Group& group, B
       last.version == x._version() && last.differentiated == differentiated && last.group == &group.name() &&
       last.between == between)
     return last.entered;
-  // Backward runs in reverse order: the last node made runs first and starts the sum; nodes numbered in between then
-  // run; the first node made waits.
+  // Backward runs in reverse order: the last node created runs first and starts the sum; nodes numbered in between then
+  // run; the first node created waits.
   auto underway = c10::make_intrusive<Underway>();
   Entered entered;
   const at::Tensor given = differentiated ? Awaited::apply(x, underway) : x;
@@ -265,7 +265,7 @@ at::Tensor scatter_to_tensor_parallel(const at::Tensor& x, const comm::Group& gr
   const std::int64_t all = x.size(last), n = group.size();
   if (all % n != 0)
     throw InputError(concat("tensor parallelism: rowwise_split_input of ", all, " columns over ", n,
-                            " ranks, which do not divide them"));
+                            " ranks, but the number of columns is not a multiple of the number of ranks"));
   std::vector<Ranges> parts;
   for (std::int64_t r = 0; r < n; ++r) parts.push_back({{r * all / n, (r + 1) * all / n}});
   const Ranges own = parts[static_cast<std::size_t>(group.rank())];

@@ -136,7 +136,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* st
     if (is_part(list[i])) pass_on(results[i], list[i]);
 }
 
-/// Checks that `parameter` may be used as the cut one: the module's own, or a copy that is not trained.
+/// Checks that `parameter` may be used in place of the cut parameter: it must be the module's own, or a copy that is
+/// not trained.
 void check_use(const at::Tensor& parameter, const TensorShard& cut) {
   if (parameter.sizes() != at::IntArrayRef(cut.part().shape()))
     throw InputError(concat("tensor parallelism: ", cut.described(), " was replaced by ", c10::str(parameter.sizes()),
@@ -220,7 +221,7 @@ at::Tensor transposed(c10::DispatchKeySet keys, const at::Tensor& w, More... mor
 
 at::Tensor transposed_t(c10::DispatchKeySet keys, const at::Tensor& w) { return transposed<at::_ops::t>(keys, w); }
 at::Tensor transposed_int(c10::DispatchKeySet keys, const at::Tensor& w, std::int64_t a, std::int64_t b) {
-  if (w.dim() == 2 && (a - b) % 2 == 0) {  // the same dimension twice: no change
+  if (w.dim() == 2 && (a - b) % 2 == 0) {  // swaps a dimension with itself, which changes nothing
     const c10::impl::ExcludeDispatchKeyGuard nested(nn::cut_key);
     return at::_ops::transpose_int::redispatch(below(keys), w, a, b);
   }

@@ -31,7 +31,7 @@ void set_value(const at::Tensor& parameter, const at::Tensor& value, const c10::
   if (keyed) mark_cut(holder, cut);
   parameter.set_data(holder);
   parameter.unsafeGetTensorImpl()->set_backend_meta(cut);
-  torch::autograd::impl::set_grad_accumulator(parameter, {});  // the old one expects the old shape
+  torch::autograd::impl::set_grad_accumulator(parameter, {});  // the old accumulator expects the old shape
   parameter.mutable_grad().reset();
 }
 
@@ -124,7 +124,7 @@ at::Tensor TensorShard::linear(const at::Tensor& x, const at::Tensor& weight, co
         concat("tensor parallelism: ", described(), " has, as ", style_name(rule_.style), ", ",
                weight.size(1 - outputs), " of ", part().whole[static_cast<std::size_t>(1 - outputs)],
                " inputs on this rank but was given ", own.size(-1),
-               ": the layer before it must be cut, too (colwise), or its style must be rowwise_split_input"
+               ": the layer before it must also be cut (colwise), or its style must be rowwise_split_input"
                "; a module must infer heads and tokens from its activations (view({b, q.size(1), -1, d}))"));
   const bool in_parts = activations_->product_parts > 1 && at::GradMode::is_enabled() && own.dim() >= 3;
   const at::Tensor y =
@@ -139,7 +139,7 @@ at::Tensor TensorShard::linear(const at::Tensor& x, const at::Tensor& weight, co
 
 namespace {
 
-/// Recomputation in backward repeats a pass with gradients, whatever forward passes have run since.
+/// Recomputation in backward repeats a pass with gradients, no matter which forward passes have run since.
 bool in_graph_task() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 }  // namespace

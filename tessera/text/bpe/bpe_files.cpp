@@ -32,7 +32,7 @@ Value byte_level(bool add_prefix_space, bool use_regex) {
                              {"use_regex", Value::of(use_regex)}});
 }
 
-/// Takes the next line off a text, without its end.
+/// Removes the next line from a text and returns it without its line end.
 std::optional<std::string_view> next_line(std::string_view& rest) {
   if (rest.empty()) return std::nullopt;
   const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -42,7 +42,8 @@ std::optional<std::string_view> next_line(std::string_view& rest) {
   return line;
 }
 
-/// The added tokens of tokenizer_config.json, and the special tokens by role that are in the vocabulary, by id.
+/// The added tokens of tokenizer_config.json, and those of its special tokens by role that are in the vocabulary, by
+/// id.
 std::vector<Value> special_tokens(const Value& config, const Value* vocabulary) {
   std::map<std::int64_t, Value> by_id;
   const auto add = [&](std::int64_t id, const std::string& content, const Value* flags) {

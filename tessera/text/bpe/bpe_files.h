@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Converts byte-level BPE files older or simpler than tokenizer.json to a tokenizer.json: vocab.json with merges.txt
+/// \file Converts byte-level BPE files in older or simpler formats to a tokenizer.json: vocab.json with merges.txt
 /// (GPT-2, RoBERTa), and tiktoken's format (one token in base64 and its rank per line; Llama 3, Qwen).
 
 #include <tessera/base/value.h>
@@ -21,7 +20,7 @@ Value tokenizer_json_of_merges(const Value& vocabulary, std::string_view merges,
 /// in tokenizer_config.json. `path` names the file in messages. Throws InputError naming the line.
 Value tokenizer_json_of_tiktoken(std::string_view ranks, const Value& config, const std::string& path);
 
-/// Whether the bytes look like tiktoken's lines: base64, a blank, a number.
+/// Whether the bytes look like lines in tiktoken's format: base64, a blank, a number.
 bool looks_like_tiktoken(std::string_view bytes);
 
 }  // namespace tessera::text

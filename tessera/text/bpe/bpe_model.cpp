@@ -95,7 +95,7 @@ void BpeModel::join_short(std::span<std::int32_t> symbols, std::vector<std::int3
 }
 
 void BpeModel::join_long(std::span<std::int32_t> symbols, std::vector<std::int32_t>& out) const {
-  // A doubly linked list of symbols, and a heap of possibly stale joins: one is valid if its two symbols are still
+  // A doubly linked list of symbols, and a heap of possibly stale joins: a join is valid if its two symbols are still
   // adjacent and have the same ids as before.
   constexpr std::uint32_t none = ~std::uint32_t{0};
   const auto count = static_cast<std::uint32_t>(symbols.size());

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Byte-pair encoding of one word: starting from the bytes' symbols, the adjacent pair with the lowest rank is joined
-/// (the leftmost of equal ones) until no adjacent pair has a rank. Sennrich et al. 2016, arXiv:1508.07909.
+/// (the leftmost one on ties) until no adjacent pair has a rank. Sennrich et al. 2016, arXiv:1508.07909.
 
 #include <array>
 #include <cstdint>
@@ -21,8 +21,8 @@ class BpeModel {
  public:
   static constexpr std::int32_t no_token = -1;
 
-  /// byte_ids: the symbol of each byte, or no_token: such a byte becomes `unknown.id` (dropped if that is no_token;
-  /// with `fuse`, one per run of such bytes). If a pair occurs twice, the last one counts.
+  /// byte_ids: the symbol of each byte, or no_token: such a byte becomes `unknown.id` (or is dropped if that is
+  /// no_token; with `fuse`, each run of such bytes becomes one id). If a pair occurs twice, the last one counts.
   struct Unknown {
     std::int32_t id = no_token;
     bool fuse = false;
@@ -51,7 +51,7 @@ class BpeModel {
 
   std::array<std::int32_t, 256> byte_ids_;
   Unknown unknown_;
-  std::vector<Slot> slots_;  ///< open addressing, a power of two, at most half full
+  std::vector<Slot> slots_;  ///< open addressing; the size is a power of two, and at most half of the slots are in use
 };
 
 }  // namespace tessera::text

@@ -17,7 +17,7 @@ class BpeTokenizer final : public Tokenizer {
       : parts_(std::move(parts)),
         model_(parts_.byte_ids, parts_.merges, parts_.unknown),
         added_(parts_.added, parts_.normalizer) {
-    parts_.merges = {};  // the model has its own table of merges
+    parts_.merges = {};  // BpeModel builds its own table of merges
     for (const AddedToken& token : parts_.added) {
       added_ids_.emplace(token.content, token.id);
       if (token.special) special_ids_.insert(token.id);

@@ -33,7 +33,7 @@ struct BpeParts {
   std::vector<AddedToken> added;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  std::vector<std::int32_t> prefix, suffix;  ///< ids of the post-processor
+  std::vector<std::int32_t> prefix, suffix;  ///< ids that the post-processor adds
   std::optional<std::int32_t> end_of_turn;   ///< eos_token of tokenizer_config.json
   std::string json;                          ///< tokenizer.json as read
   std::string config_json;                   ///< tokenizer_config.json as read; empty: save() creates one

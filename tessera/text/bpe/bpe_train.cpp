@@ -16,7 +16,7 @@ class Trainer {
   explicit Trainer(const BpeTrainOptions& options) : options_(options) {
     for (const std::string& token : options.special_tokens)
       file_.specials.emplace_back(token, learner_.add_token(token));
-    // the 256 spellings ordered by code point, like Hugging Face's alphabet
+    // the 256 spellings, ordered by code point like Hugging Face's alphabet
     std::vector<std::pair<std::uint32_t, int>> alphabet;
     for (int byte = 0; byte < 256; ++byte)
       alphabet.emplace_back(ByteAlphabet::get().code_point(static_cast<unsigned char>(byte)), byte);

@@ -16,9 +16,10 @@ class ByteAlphabet {
  public:
   static const ByteAlphabet& get();
   std::uint32_t code_point(unsigned char byte) const { return of_byte_[byte]; }
-  /// Bytes -> their spelling (UTF-8).
+  /// Returns the spelling (UTF-8) of bytes.
   std::string spell(std::string_view bytes) const;
-  /// A spelling -> its bytes; nullopt if it has a character outside the alphabet. `spelling` must be well-formed UTF-8.
+  /// Returns the bytes of a spelling; nullopt if it has a character outside the alphabet. `spelling` must be
+  /// well-formed UTF-8.
   std::optional<std::string> bytes(std::string_view spelling) const;
 
  private:

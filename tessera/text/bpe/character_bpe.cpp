@@ -42,7 +42,7 @@ CharacterBpe::CharacterBpe(CharacterBpeParts parts) : parts_(std::move(parts)), 
 void CharacterBpe::find_borders() {
   if (parts_.ignore_merges || !parts_.continuing_prefix.empty() || !parts_.end_suffix.empty()) return;
   if (!characters_.contains(visible_blank_code)) return;
-  // Byte tokens and the unknown token represent text with other spellings, so their merges could span any border.
+  // Byte tokens and the unknown token represent text that is spelt differently, so their merges could span any border.
   const auto stands_for_other = [&](std::int32_t id) {
     return (parts_.byte_fallback && std::find(bytes_.begin(), bytes_.end(), id) != bytes_.end()) ||
            (parts_.unknown && id == *parts_.unknown);
@@ -79,7 +79,7 @@ std::size_t CharacterBpe::part_end(std::string_view word, std::size_t at) const 
 
 std::int32_t CharacterBpe::character(std::string_view spelling) const {
   const CodePoint c = code_point_at(spelling, 0);
-  if (c.size != spelling.size()) {  // it has a prefix or a suffix
+  if (c.size != spelling.size()) {  // the character has a prefix or a suffix
     const auto found = parts_.ids.find(std::string(spelling));
     return found == parts_.ids.end() ? BpeModel::no_token : found->second;
   }

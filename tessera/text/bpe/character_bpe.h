@@ -24,7 +24,8 @@ struct CharacterBpeParts {
   bool fuse_unknown = false;                               ///< one unknown token for adjacent unknown characters
   bool byte_fallback = false;                              ///< bytes instead of the unknown token, if all have a token
   bool ignore_merges = false;                              ///< a word that is itself a token becomes that token
-  std::string continuing_prefix, end_suffix;               ///< added to characters inside a word, and to the last one
+  /// added to characters inside a word, and to the last character
+  std::string continuing_prefix, end_suffix;
 };
 
 class CharacterBpe final : public WordModel {
@@ -34,7 +35,7 @@ class CharacterBpe final : public WordModel {
   void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const override;
 
   /// Parts end before U+2581 where no merge can cross: no merge has a left side that ends with the preceding character
-  /// and a right side that begins with U+2581. So the merges on one side cannot depend on the other.
+  /// and a right side that begins with U+2581. So the merges on either side are independent of each other.
   std::size_t part_end(std::string_view word, std::size_t at) const override;
 
  private:

@@ -16,7 +16,7 @@ class Parser {
  public:
   explicit Parser(std::string_view pattern) : pattern_(pattern) {}
 
-  /// Returns false for unsupported patterns, see compact().
+  /// Returns false for unsupported patterns; see compact().
   bool run() {
     while (at_ < pattern_.size()) {
       if (!step()) return false;
@@ -24,7 +24,7 @@ class Parser {
     return true;
   }
 
-  /// Syntax before each set and after the last: one element more than `sets`.
+  /// Syntax before each set and after the last one: one element more than `sets`.
   std::vector<std::string> syntax{1};
   std::vector<CodeSet> sets;
 
@@ -113,7 +113,7 @@ class Parser {
     return true;
   }
 
-  /// One character, escaped or not.
+  /// Parses one character, escaped or not.
   std::optional<std::uint32_t> character() {
     if (peek() == '\\') {
       static constexpr std::string_view names = "rntfv", values = "\r\n\t\f\v";
@@ -170,7 +170,7 @@ std::string hex(std::uint32_t byte) {
   return {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
 }
 
-/// The byte class [...] for a set; empty if no byte is in it.
+/// The byte class [...] for a set; empty if the set contains no bytes.
 std::string bytes_of(const CodeSet& set, const std::vector<bool>& high_bytes) {
   std::string out;
   for (std::uint32_t first = 0; first < 256; ++first) {

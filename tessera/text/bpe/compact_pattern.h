@@ -35,11 +35,11 @@ class CompactAlphabet {
 };
 
 struct CompactPattern {
-  std::string pattern;  ///< for PCRE2 without UTF
+  std::string pattern;  ///< for PCRE2 without PCRE2_UTF
   CompactAlphabet alphabet;
 };
 
-/// Translates a pattern that spell_out_classes() accepts. Returns nullopt for cases that no known tokenizer needs:
+/// Translates a pattern that spell_out_classes() accepts. Returns nullopt for constructs that no known tokenizer needs:
 /// classes under (?i), unusual ranges, more than 127 different bytes.
 std::optional<CompactPattern> compact(std::string_view pattern);
 

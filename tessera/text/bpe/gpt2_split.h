@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// GPT-2's split of text into words, written by hand (ten times as fast as a regular expression engine):
+/// \file GPT-2's split of text into words, in hand-written code (ten times as fast as a regular expression engine):
 ///   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 /// Radford et al. 2019, https://github.com/openai/gpt-2/blob/master/src/encoder.py; Hugging Face's
 /// ByteLevel(use_regex=true).
@@ -59,7 +58,7 @@ class Gpt2Splitter {
     }
   }
 
-  /// A run of blanks leaves its last one to the following word, unless it has only one.
+  /// The last blank of a run belongs to the following word, unless the run has only one.
   std::size_t blanks_end(std::string_view text, std::size_t begin) const {
     std::size_t at = begin, last = begin;
     std::uint32_t size;

@@ -13,7 +13,7 @@
 
 namespace tessera::text {
 
-/// Deterministic: the most frequent pair wins; of equal ones, the one with the smaller ids (tokenizers,
+/// Deterministic: the most frequent pair wins, and on ties the pair with the smaller ids (tokenizers,
 /// models/bpe/trainer.rs).
 class MergeLearner {
  public:
@@ -26,8 +26,8 @@ class MergeLearner {
   Id add_token(const std::string& spelling);
   /// Adds a distinct word as ids, with its number of occurrences.
   void add_word(std::vector<Id> symbols, std::int64_t count) { words_.push_back({std::move(symbols), count}); }
-  /// Joins pairs until there are `vocab_size` tokens or no remaining pair was seen `min_frequency` times. `progress`
-  /// (may be empty) is called occasionally with the number of merges and the number wanted.
+  /// Joins pairs until there are `vocab_size` tokens or no remaining pair occurs at least `min_frequency` times.
+  /// `progress` (may be empty) is called occasionally with the number of merges and the number wanted.
   void learn(std::int64_t vocab_size, std::int64_t min_frequency,
              const std::function<void(std::int64_t done, std::int64_t of)>& progress);
 
@@ -51,8 +51,8 @@ class MergeLearner {
     std::vector<Id> symbols;
     std::int64_t count;
   };
-  /// A pair waiting to be joined, and the words it was seen in. Its count may be stale, so it is checked when the pair
-  /// is popped.
+  /// A pair waiting to be joined, and the words in which it was seen. Its count may be stale, so it is checked when the
+  /// pair is popped.
   struct Candidate {
     Pair pair;
     std::int64_t count;

@@ -12,7 +12,7 @@
 
 namespace tessera::text {
 
-/// Calls merge(left, right, value) for each. Throws InputError for an entry that is not a pair.
+/// Calls merge(left, right, value) for each pair. Throws InputError for an entry that is not a pair.
 void for_each_merge(const Value& list, const std::function<void(std::string, std::string, const Value&)>& merge);
 
 /// The id of a token that a merge needs. Throws InputError if it is not in the vocabulary.

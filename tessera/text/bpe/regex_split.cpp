@@ -158,7 +158,7 @@ std::string spell_out_classes(std::string_view pattern, const std::string& where
 
 struct RegexSplitter::Code {
   pcre2_code* regex = nullptr;
-  std::optional<CompactAlphabet> alphabet;  ///< alphabet of the regex; nullopt: it searches UTF-8
+  std::optional<CompactAlphabet> alphabet;  ///< alphabet of the regex; nullopt: the regex searches UTF-8
   Code() = default;
   Code(const Code&) = delete;
   Code& operator=(const Code&) = delete;
@@ -188,7 +188,7 @@ RegexSplitter::RegexSplitter(const std::string& pattern, const std::string& wher
   std::uint32_t may_be_empty = 0;
   pcre2_pattern_info(code_->regex, PCRE2_INFO_MATCHEMPTY, &may_be_empty);
   if (may_be_empty) throw InputError(concat(where, ": the regular expression can match the empty string: ", pattern));
-  // Without JIT (unsupported CPU) pcre2_match interprets: slower, with the same matches.
+  // Without JIT (unsupported CPU) pcre2_match interprets the pattern: slower, but with the same matches.
   pcre2_jit_compile(code_->regex, PCRE2_JIT_COMPLETE);
 }
 
@@ -197,9 +197,9 @@ RegexSplitter::RegexSplitter(RegexSplitter&&) noexcept = default;
 RegexSplitter& RegexSplitter::operator=(RegexSplitter&&) noexcept = default;
 
 struct RegexScratch::Data {
-  pcre2_match_data* match = pcre2_match_data_create(1, nullptr);  // the whole match; groups are not needed
+  pcre2_match_data* match = pcre2_match_data_create(1, nullptr);  // only the whole match; groups are not needed
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  std::deque<std::string> translations;  // translations of the active searches, then spare ones
+  std::deque<std::string> translations;  // translations used by the active searches, followed by spare ones
   std::size_t in_use = 0;
   Data() = default;
   Data(const Data&) = delete;

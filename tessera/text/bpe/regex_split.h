@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Splits a text into words by the regular expression of a tokenizer.json (Llama-3, Qwen and the like) with PCRE2's
+/// Splits a text into words by the regular expression of a tokenizer.json (such as Llama-3's or Qwen's) with PCRE2's
 /// JIT.
 ///
 /// Hugging Face runs these patterns in Oniguruma with its own Unicode tables. PCRE2's tables are older, so \p{L} \p{Lu}
@@ -34,8 +34,8 @@ class RegexScratch {
 /// Immutable; thread-safe.
 class RegexSplitter {
  public:
-  /// `where` ("tokenizer.json:12:7") begins every error message. Throws InputError, also for patterns that can match
-  /// the empty string. `translate` false: always search UTF-8 (slower, with the same matches; used by tests).
+  /// Every error message begins with `where` ("tokenizer.json:12:7"). Throws InputError, also for patterns that can
+  /// match the empty string. `translate` false: always search UTF-8 (slower, with the same matches; used by tests).
   RegexSplitter(const std::string& pattern, const std::string& where, bool translate = true);
   ~RegexSplitter();
   RegexSplitter(RegexSplitter&&) noexcept;
@@ -55,23 +55,23 @@ class RegexSearch {
     std::size_t begin, end;  ///< bytes; begin < end
   };
 
-  /// `text` must be well-formed UTF-8; all three must outlive the search.
+  /// `text` must be well-formed UTF-8; all three arguments must outlive the search.
   RegexSearch(const RegexSplitter& splitter, std::string_view text, RegexScratch& scratch);
   ~RegexSearch();
   RegexSearch(const RegexSearch&) = delete;
   RegexSearch& operator=(const RegexSearch&) = delete;
 
-  /// The next match. Throws Error when the engine gives up (excessive backtracking).
+  /// Returns the next match. Throws Error when the engine gives up (excessive backtracking).
   std::optional<Match> next();
 
  private:
   std::size_t bytes_of(std::size_t begin, std::size_t units) const;
 
   const RegexSplitter::Code* code_;
-  std::string_view text_, subject_;  ///< subject: the engine's input, the text or its translation
+  std::string_view text_, subject_;  ///< subject: the engine's input, which is the text or its translation
   RegexScratch::Data* scratch_;
   bool translated_ = false;
-  std::size_t at_ = 0, unit_ = 0;  ///< end of the last match: in the text, in the subject
+  std::size_t at_ = 0, unit_ = 0;  ///< end of the last match, in the text and in the subject
 };
 
 /// The pattern with classes replaced by ranges (see above). Throws InputError beginning with `where`.

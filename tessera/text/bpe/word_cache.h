@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// A cache of the ids of common words. Words repeat in a text, so most of them cost one hash and one comparison.
+/// A cache of the ids of common words. Words repeat in a text, so most of them cost only one hash and one comparison.
 
 #include <array>
 #include <atomic>
@@ -87,8 +87,8 @@ class WordCache {
   Slot* slots_;
 };
 
-/// Lends objects (working memory) to concurrent users; about as many exist as were ever in use at once. Without a lock,
-/// a thread usually gets the object that it used last, which is still in its core's cache. Thread-safe.
+/// Lends objects (working memory) to concurrent users; creates about as many as are ever in use at once. Without a
+/// lock, a thread usually gets the object that it used last, which is still in its core's cache. Thread-safe.
 template <class T>
 class Pool {
  public:
@@ -118,7 +118,7 @@ class Pool {
     std::atomic<T*> object = nullptr;
   };
 
-  /// Several threads may share a place: then some find it empty and use `others_`.
+  /// Several threads may share a place; some of them then find it empty and use `others_`.
   std::atomic<T*>& own_place() {
     return places_[std::hash<std::thread::id>()(std::this_thread::get_id()) % places_.size()].object;
   }

@@ -11,8 +11,8 @@ namespace {
 
 bool is_blank_or_wide(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || static_cast<unsigned char>(c) >= 0x80; }
 
-/// A position at or after `at` where cutting does not change any word: after a line feed with a non-blank ASCII
-/// character on either side. There the line feed is a word of its own, and no word begins inside it.
+/// A position at or after `at` where a cut does not change any word: after a line feed with a non-blank ASCII character
+/// on either side. Such a line feed is a word of its own.
 std::size_t safe_cut(std::string_view text, std::size_t at) {
   for (std::size_t i = std::max<std::size_t>(at, 2); i < text.size(); ++i)
     if (text[i - 1] == '\n' && !is_blank_or_wide(text[i]) && !is_blank_or_wide(text[i - 2])) return i;

@@ -30,7 +30,7 @@ const char* symbol(Binary::Op op) {
 
 [[noreturn]] void fail_zero() { fail("division by zero"); }
 
-/// `value` is the output of an operation that may overflow: only read it if it did not.
+/// `value` is the output of an operation that may overflow, so it is read only if it did not.
 std::int64_t checked(bool overflows, const std::int64_t& value) {
   if (overflows) fail("the result does not fit 64 bits");
   return value;
@@ -135,7 +135,7 @@ bool is_list_or_tuple(const Value& value) {
   return value.is_sequence(Sequence::Kind::list) || value.is_sequence(Sequence::Kind::tuple);
 }
 
-/// A text or a list, repeated `times` times.
+/// Repeats a text or a list `times` times.
 Value repeated(Machine& machine, const Value& value, std::int64_t times) {
   const std::size_t count = times > 0 ? static_cast<std::size_t>(times) : 0;
   if (value.is_string()) {

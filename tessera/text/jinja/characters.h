@@ -21,12 +21,12 @@ std::size_t size_before(std::string_view text, std::size_t end);
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 
-/// str.isprintable of one character: repr() prints it unescaped.
+/// str.isprintable of one character, i.e. whether repr() prints it unescaped.
 bool is_printable(std::uint32_t code);
 
 enum class Case { lower, upper, title };
-/// Converts one character's case, which may give several characters. A sigma at the end of a word becomes the ordinary
-/// lower-case one (Python writes the final form there).
+/// Converts one character's case, which may yield several characters. A sigma at the end of a word becomes the ordinary
+/// lower-case sigma (Python uses the final form).
 void append_case(std::string& out, std::uint32_t code, Case wanted);
 std::string to_case(std::string_view text, Case wanted);
 /// str.capitalize(): the first character in title case, the others in lower case.

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// One rendering of a template: evaluates its tree with the run's variables.
+/// \file Renders a template once: evaluates its tree with the run's variables.
 
 #include <ctime>
 #include <string>
@@ -13,7 +12,7 @@
 
 namespace tessera::text::jinja {
 
-/// Not thread-safe; for one render().
+/// Not thread-safe; used for a single render().
 class Evaluator {
  public:
   Evaluator(const Source& source, const Variables& variables, const Limits& limits, std::time_t now);
@@ -68,7 +67,7 @@ class Evaluator {
   void assign(const Target& target, Value value);
   Value macro_value(const MacroDefinition& definition);
   void bind_parameters(const MacroDefinition& macro, const Given& given);
-  /// The printed output of a block.
+  /// Returns the printed output of a block.
   Value captured(const Block& block);
   Value filtered(const Expression& filter, Value text);
   void print(std::string_view text);

@@ -9,7 +9,7 @@ namespace tessera::text::jinja {
 namespace {
 
 constexpr int most_depth = 200;   // limit for a tree; chains such as a + b + c + ... count, too
-constexpr int most_levels = 120;  // limit for the parser; a bracket takes three
+constexpr int most_levels = 120;  // limit for the parser; a bracket uses three levels
 
 std::string described(const Token& token) {
   switch (token.kind) {
@@ -87,7 +87,7 @@ int depth_within(const Conditional& node) { return Depth::of(node.condition, nod
 
 }  // namespace
 
-/// One level of the parser's recursion for its lifetime.
+/// Counts one level of the parser's recursion for its lifetime.
 class ExpressionParser::Level {
  public:
   explicit Level(ExpressionParser& parser) : parser_(parser) {
@@ -185,7 +185,7 @@ ExpressionPtr ExpressionParser::conditional() {
   return value;
 }
 
-/// Operands with operators between them, left-associative.
+/// Parses operands with left-associative operators between them.
 ExpressionPtr ExpressionParser::binary(Parse operand,
                                        std::initializer_list<std::pair<std::string_view, Binary::Op>> operators) {
   ExpressionPtr left = (this->*operand)();

@@ -26,7 +26,7 @@ class ExpressionParser {
  protected:
   explicit ExpressionParser(const Source& source);
 
-  /// The next token. There is always one: the last, `end`, is never consumed.
+  /// The next token. There always is one, because the last token, `end`, is never consumed.
   const Token& peek(std::size_t ahead = 0) const;
   Token& next();
   std::size_t offset() const { return peek().offset; }
@@ -44,9 +44,9 @@ class ExpressionParser {
   [[noreturn]] void fail_at(std::size_t offset, const std::string& why) const;
 
   ExpressionPtr expression() { return conditional(); }
-  /// One expression, or several separated by commas. conditional: allow `a if b else c`.
+  /// Parses one expression, or several separated by commas. conditional: allow `a if b else c`.
   ExpressionPtr tuple(bool conditional = true, bool in_parentheses = false);
-  /// `|name(arguments)`, any number; the first '|' may be omitted. Without input and filters: nullptr.
+  /// Parses any number of `|name(arguments)`; the first '|' may be omitted. Returns nullptr without input and filters.
   ExpressionPtr filters(ExpressionPtr input, bool bar_needed);
   Target targets();
 

@@ -12,7 +12,7 @@
 namespace tessera::text::jinja {
 namespace {
 
-/// The supported part of both languages: [-<>][0][width][.precision][type], with type s, r, d, i or f.
+/// The supported part of both format languages: [-<>][0][width][.precision][type], with type s, r, d, i or f.
 struct Spec {
   char align = 0;  ///< '<' or '>'
   bool zeros = false;
@@ -51,7 +51,7 @@ std::string text_in(Machine& machine, std::string text, const Spec& spec, char u
   return aligned(machine, text, spec.width, " ", left ? Align::left : Align::right);
 }
 
-/// `whole`: for a real number, only the part before the point.
+/// `whole`: for a real number, only the part before the decimal point.
 std::string number_in(Machine& machine, const Value& value, const Spec& spec, bool whole) {
   std::string digits;
   bool negative = false;

@@ -8,7 +8,7 @@
 namespace tessera::text::jinja {
 namespace {
 
-constexpr std::int64_t longest_range = 100'000;  // as in Jinja's sandbox
+constexpr std::int64_t longest_range = 100'000;  // the limit of Jinja's sandbox
 
 using Function = Value (*)(Machine& machine, const Given& given);
 

@@ -63,7 +63,7 @@ class Lexer {
     return tokens_.back();
   }
 
-  /// Adds the text from `begin` to `end`, which precedes a tag with the given sign.
+  /// Adds the text from `begin` to `end`, the start of a tag with the given sign.
   void add_data(std::size_t begin, std::size_t end, char sign, bool block) {
     std::string_view data = text_.substr(begin, end - begin);
     if (sign == '-') {
@@ -83,7 +83,7 @@ class Lexer {
     return 0;
   }
 
-  /// Reads the text up to the next tag, and that tag.
+  /// Reads the text up to the next tag, and the tag itself.
   void read_data() {
     const std::size_t begin = at_;
     std::size_t tag = begin;
@@ -125,7 +125,7 @@ class Lexer {
     trim_after(sign);
   }
 
-  /// Consumes `[sign] %}` and the white space that it removes; does not move if the tag does not end here.
+  /// Consumes `[sign] %}` and the white space that it removes; consumes nothing if the tag does not end here.
   bool take_block_end(bool trim_line) {
     const std::size_t begin = at_;
     const char sign = take_sign();
@@ -172,7 +172,7 @@ class Lexer {
 
   void read_tag(std::size_t tag, bool block) {
     add(block ? Token::Kind::block_begin : Token::Kind::variable_begin, tag);
-    std::vector<char> open;  // open brackets, by their closing ones
+    std::vector<char> open;  // open brackets, as their closing counterparts
     while (true) {
       skip_spaces();
       if (at_ >= text_.size())

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Tokenizes templates as Jinja does with trim_blocks and lstrip_blocks: everything between the tags is text; the line
-/// feed after a block tag, and the blanks before one on its line, belong to the tag.
+/// feed after a block tag, and the blanks before a block tag on its line, belong to the tag.
 ///
 /// Language: https://jinja.palletsprojects.com/en/stable/templates/ (Jinja 3.1).
 
@@ -31,12 +31,13 @@ struct Token {
 
   Kind kind = Kind::end;
   std::size_t offset = 0;    ///< in the source
-  std::string text;          ///< data, name, a string's value, operator
+  std::string text;          ///< text of data, a name, a string's value or an operator
   std::int64_t integer = 0;  ///< an integer's value
   double real = 0;           ///< a real's value
 };
 
-/// Resolves comments and raw blocks; the last token is `end`. Throws InputError naming the place.
+/// Splits the source into tokens, resolving comments and raw blocks; the last token is `end`. Throws InputError naming
+/// the place.
 std::vector<Token> read_tokens(const Source& source);
 
 }  // namespace tessera::text::jinja

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// A running for-loop, visible to the template as `loop`.
+/// \file A running for loop, visible to the template as `loop`.
 
 #include <functional>
 #include <optional>
@@ -11,8 +10,8 @@
 
 namespace tessera::text::jinja {
 
-/// Iterates over the items for which `keeps` returns true. Items are tested lazily, one ahead only if the template uses
-/// loop.last or loop.nextitem, because `keeps` may depend on what the body has done.
+/// Iterates over the items for which `keeps` returns true. Items are tested lazily because `keeps` may depend on the
+/// effects of the body; only if the template uses loop.last or loop.nextitem is one item tested ahead.
 class Loop : public Object, public Attributes {
  public:
   using Keeps = std::function<bool(const Value&)>;
@@ -39,7 +38,7 @@ class Loop : public Object, public Attributes {
 
   Values items_;
   Keeps keeps_;
-  std::size_t looked_at_ = 0;  ///< items that were taken or skipped
+  std::size_t looked_at_ = 0;  ///< number of items taken or skipped
   std::int64_t index_ = -1;    ///< index of the current item among those kept
   std::optional<Value> previous_, current_, next_;
   std::optional<Values> last_changed_;

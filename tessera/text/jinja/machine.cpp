@@ -5,7 +5,7 @@
 namespace tessera::text::jinja {
 
 void Machine::fail_steps() const {
-  fail("the template exceeds the limit of ", limits_.steps, " steps: it loops over too much");
+  fail("the template exceeds the limit of ", limits_.steps, " steps: its loops are too long");
 }
 
 void Machine::fail_bytes() const {

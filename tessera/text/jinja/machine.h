@@ -24,7 +24,7 @@ class Machine {
  public:
   explicit Machine(const Limits& limits) : limits_(limits) {}
 
-  /// Throws Fault when the limit of steps or bytes is reached. Call it before the work.
+  /// Throws Fault when the limit of steps or bytes is reached. Call before doing the work.
   void step(std::size_t count = 1) {
     if (count > limits_.steps - steps_) fail_steps();
     steps_ += count;
@@ -39,7 +39,7 @@ class Machine {
     charge(count * size);
   }
 
-  /// Create values and charge their memory.
+  /// These create values and charge their memory.
   Value text(std::string text) {
     charge(text.size());
     return Value::of(std::move(text));
@@ -65,7 +65,7 @@ class Machine {
 
   const Limits& limits() const { return limits_; }
 
-  /// One nesting level for its lifetime; throws Fault beyond the limit.
+  /// Adds a nesting level for its lifetime; throws Fault beyond the limit.
   class Level {
    public:
     explicit Level(Machine& machine) : machine_(machine) {

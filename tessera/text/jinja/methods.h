@@ -10,7 +10,7 @@
 
 namespace tessera::text::jinja {
 
-/// changing: list.append and the like, which transformers' sandbox refuses, too.
+/// changing: methods such as list.append, which transformers' sandbox refuses as well.
 enum class MethodKind { none, method, changing };
 MethodKind method_kind(const Value& self, std::string_view name);
 

@@ -13,7 +13,7 @@
 
 namespace tessera::text::jinja {
 
-/// Evaluated arguments of a call, a filter or a test.
+/// The evaluated arguments of a call, a filter or a test.
 struct Given {
   Values plain;
   std::vector<std::pair<std::string, Value>> named;

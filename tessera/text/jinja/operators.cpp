@@ -63,7 +63,7 @@ bool ordered(Machine& machine, Comparison::Op op, const Value& a, const Value& b
     if (value->is_undefined()) fail(value->why());
   if (a.is_integer() && b.is_integer()) return in_order(op, a.integer(), b.integer());
   if (a.is_number() && b.is_number()) return in_order(op, a.real(), b.real());
-  if (a.is_string() && b.is_string()) return in_order(op, a.string(), b.string());  // same order as by code points
+  if (a.is_string() && b.is_string()) return in_order(op, a.string(), b.string());  // the same order as by code points
   if (a.is_sequence() && b.is_sequence() && a.sequence().kind == b.sequence().kind &&
       (a.is_sequence(Sequence::Kind::list) || a.is_sequence(Sequence::Kind::tuple))) {
     const Values &left = a.sequence().items, &right = b.sequence().items;

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// The operations on values (operators, subscripts, loops) with Python's semantics. All throw Fault where Python raises
-/// an exception (also ZeroDivisionError and the like), and for operations not allowed on an undefined value.
+/// an exception (including ZeroDivisionError), and for operations not allowed on an undefined value.
 
 #include <optional>
 #include <string_view>
@@ -15,7 +15,7 @@ bool equal(Machine& machine, const Value& a, const Value& b);
 bool less(Machine& machine, const Value& a, const Value& b);
 bool compare(Machine& machine, Comparison::Op op, const Value& a, const Value& b);
 bool contains(Machine& machine, const Value& container, const Value& item);
-/// Whether Python could hash it: for dict keys, unique().
+/// Whether Python could hash it; needed for dict keys and unique().
 bool is_hashable(const Value& value);
 
 /// All binary operators except `and` and `or`.

@@ -25,8 +25,8 @@ class StatementParser : ExpressionParser {
  private:
   using Ends = std::initializer_list<std::string_view>;
 
-  /// Parses up to the tag of one of `ends`, whose name is then the next token or, without ends, up to the template's
-  /// end.
+  /// Parses up to the tag of one of `ends`, whose name is then the next token; without ends, parses up to the
+  /// template's end.
   Block statements(Ends ends) {
     const std::size_t begin = offset();
     if (++blocks_ > most_blocks) fail_here(concat("more than ", most_blocks, " nested blocks"));
@@ -54,7 +54,7 @@ class StatementParser : ExpressionParser {
     return block;
   }
 
-  /// The body after a tag; consumes its end tag up to and including the name.
+  /// Parses the body after a tag; consumes its end tag up to and including the name.
   Block body(Ends ends) {
     take_operator(":");
     expect(Kind::block_end, "'%}'");
@@ -153,7 +153,7 @@ class StatementParser : ExpressionParser {
     return next().text;
   }
 
-  /// Loops around a macro are not its own: a break in it would have no loop to leave.
+  /// Loops around a macro do not belong to it, so a break inside it would have no loop to leave.
   void read_macro_body(MacroDefinition& definition, std::string_view end) {
     macros_.push_back({});
     definition.body = captured_body(end);
@@ -183,7 +183,7 @@ class StatementParser : ExpressionParser {
     return block;
   }
 
-  /// A body from which break and continue cannot leave the enclosing loops.
+  /// Parses a body from which break and continue cannot leave the enclosing loops.
   Block captured_body(std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     Block block = body_and_end(end);

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Values as text: Python's str() and repr(), and JSON as json.dumps writes it.
+/// \file Converts values to text: Python's str() and repr(), and JSON as json.dumps writes it.
 
 #include <optional>
 #include <string>
@@ -9,7 +8,7 @@
 
 namespace tessera::text::jinja {
 
-// All throw Fault for values without a reproducible text (a generator, a function) or with too long a text.
+// All throw Fault for values without a reproducible text (a generator, a function) or whose text is too long.
 void append_str(Machine& machine, std::string& out, const Value& value);
 void append_repr(Machine& machine, std::string& out, const Value& value);
 std::string to_str(Machine& machine, const Value& value);
@@ -20,7 +19,7 @@ std::string real_repr(double value);
 
 /// Arguments of json.dumps.
 struct JsonStyle {
-  bool ascii = false;  ///< escape all non-ASCII characters
+  bool ascii = false;  ///< escapes all non-ASCII characters
   std::optional<std::string> indent;
   std::string between_items = ", ", after_key = ": ";
   bool sort_keys = false;

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// The variables of a block, with access to those of the enclosing blocks.
+/// The variables of a block, with access to the variables of the enclosing blocks.
 
 #include <memory>
 #include <string>

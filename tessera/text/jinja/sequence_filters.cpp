@@ -222,7 +222,7 @@ Value map_filter(Machine& machine, const Value& input, const Given& given) {
   return machine.list(std::move(items), Sequence::Kind::iterator);
 }
 
-/// select, reject, selectattr and rejectattr.
+/// The filters select, reject, selectattr and rejectattr.
 template <bool keeps, bool by_attribute>
 Value select_filter(Machine& machine, const Value& input, const Given& given) {
   constexpr std::size_t test = by_attribute ? 1 : 0;

@@ -29,7 +29,7 @@ class Macro : public Callable {
 
 }  // namespace
 
-/// Another scope for its lifetime.
+/// Installs another scope for its lifetime.
 class Evaluator::InScope {
  public:
   InScope(Evaluator& evaluator, ScopePtr parent)
@@ -140,7 +140,7 @@ Value Evaluator::captured(const Block& block) {
     const Capture capture(*this, text);
     run(block);
   }
-  return Value::of(std::move(text));  // charged when it was printed
+  return Value::of(std::move(text));  // the text was charged when it was printed
 }
 
 Value Evaluator::filtered(const Expression& filter, Value text) {
@@ -184,7 +184,7 @@ Evaluator::Flow Evaluator::run(const For& node) {
       return truth(evaluate(*node.condition));
     };
   auto& loop = machine_.make<Loop>(std::move(items), std::move(keeps));
-  bool completed = false;  // as in Jinja, a round ended by break or continue does not count
+  bool completed = false;  // as in Jinja, an iteration ended by break or continue does not count
   while (const Value* item = loop.advance()) {
     machine_.step();
     const InScope scope(*this);

@@ -1,8 +1,7 @@
 #pragma once
-/// \file
-/// text/jinja/: an interpreter for the language of chat templates: Jinja 3.1 in the sandbox of transformers
+/// \file text/jinja/ interprets the language of chat templates: Jinja 3.1 in the sandbox of transformers
 /// (ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, break and continue, and `{% generation %}`), limited
-/// in time and memory and without access to anything but its variables. This header: the public interface.
+/// in time and memory and with access only to its variables. This header: the public interface.
 
 #include <cstddef>
 #include <ctime>
@@ -46,7 +45,7 @@ class Template {
   /// raise_exception, where Python would raise an exception, and when a limit is exceeded.
   Rendered render(const Variables& variables, const Limits& limits = {}, std::time_t now = std::time(nullptr)) const;
 
-  bool has_generation() const;  ///< whether it marks the assistant's output
+  bool has_generation() const;  ///< whether the template marks the assistant's output
   const std::string& source() const;
 
  private:

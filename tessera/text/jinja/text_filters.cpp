@@ -22,7 +22,7 @@ Value capitalize_filter(Machine& machine, const Value& input, const Given& given
   return machine.text(capitalized(to_str(machine, input)));
 }
 
-/// Jinja's own title: words begin after white space and -({[<, unlike str.title.
+/// Jinja's own `title`: words begin after white space and -({[<, unlike in str.title.
 Value title_filter(Machine& machine, const Value& input, const Given& given) {
   const Bound bound("title", given, {});
   const std::string text = to_str(machine, input);

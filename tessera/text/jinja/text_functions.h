@@ -32,11 +32,11 @@ std::string replaced(Machine& machine, std::string_view text, std::string_view o
                      std::int64_t most);
 /// Number of non-overlapping occurrences.
 std::size_t count_of(std::string_view text, std::string_view what);
-/// Replaces & < > ' " by HTML entities.
+/// Replaces & < > ' " with HTML entities.
 std::string escaped(std::string_view text);
 /// Each word's first letter in title case, the rest in lower case (str.title).
 std::string titled(std::string_view text);
-/// Pads `text` to `width` characters, after it (left) or before it (right).
+/// Pads `text` to `width` characters, with the padding after it (left) or before it (right).
 enum class Align { left, right };
 std::string aligned(Machine& machine, std::string_view text, std::int64_t width, std::string_view fill, Align align);
 

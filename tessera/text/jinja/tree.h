@@ -79,8 +79,8 @@ struct Comparison {  // first < a <= b
   ExpressionPtr first;
   std::vector<std::pair<Op, ExpressionPtr>> rest;
 };
-struct Conditional {                         // then if condition else otherwise
-  ExpressionPtr condition, then, otherwise;  ///< otherwise: or nullptr
+struct Conditional {                         // `then` if `condition` else `otherwise`
+  ExpressionPtr condition, then, otherwise;  ///< otherwise may be nullptr
 };
 
 struct Expression {
@@ -115,7 +115,7 @@ struct Set {
 };
 struct SetBlock {
   Target target;
-  ExpressionPtr filter;  ///< the last of the filters, or nullptr
+  ExpressionPtr filter;  ///< the last filter in the chain, or nullptr
   Block body;
 };
 struct If {
@@ -124,12 +124,12 @@ struct If {
 };
 struct For {
   Target target;
-  ExpressionPtr list, condition;  ///< condition: or nullptr
+  ExpressionPtr list, condition;  ///< condition may be nullptr
   Block body, otherwise;
 };
 struct Parameters {
   std::vector<std::string> names;
-  Expressions defaults;  ///< for the last parameters
+  Expressions defaults;  ///< default values of the last parameters
 };
 struct MacroDefinition {
   std::string name;

@@ -30,7 +30,8 @@ template <class... Parts>
 
 class Value;
 
-/// A missing name or member: prints as empty, loops over nothing, is false; any other use throws `why`.
+/// A missing name or member: it is false, prints as an empty text, and iterates over nothing; any other use throws
+/// `why`.
 struct Undefined {
   std::string why;  ///< "'x' is undefined"
 };
@@ -74,7 +75,7 @@ class Value {
   static Value of(int v) { return Value(Data(static_cast<std::int64_t>(v))); }
   static Value of(double v) { return Value(Data(v)); }
   static Value of(std::string v) { return Value(Data(std::make_shared<const Text>(Text{std::move(v), false}))); }
-  /// A text made by |safe or |escape: text added to it is escaped for HTML, as with Jinja's Markup.
+  /// A text made by |safe or |escape: text added to it is HTML-escaped, as with Jinja's Markup.
   static Value safe(std::string v) { return Value(Data(std::make_shared<const Text>(Text{std::move(v), true}))); }
   static Value of(const char* v) { return of(std::string(v)); }
   static Value of(Object& v) { return Value(Data(&v)); }
@@ -94,10 +95,10 @@ class Value {
   bool is_sequence(Sequence::Kind kind) const { return is_sequence() && sequence().kind == kind; }
   bool is_dict() const { return is(Kind::dict); }
 
-  // Each is only valid for a value of its kind.
-  const std::string& why() const;  ///< an undefined value's reason
+  // Each accessor is valid only for a value of its kind.
+  const std::string& why() const;  ///< the reason why a value is undefined
   bool boolean() const { return std::get<bool>(data_); }
-  std::int64_t integer() const;  ///< also of a boolean
+  std::int64_t integer() const;  ///< also accepts a boolean
   double real() const;           ///< any number's
   const std::string& string() const { return std::get<TextPtr>(data_)->text; }
   bool is_safe() const { return is_string() && std::get<TextPtr>(data_)->safe; }

@@ -28,7 +28,7 @@ std::unique_ptr<const WordModel> read_word_model(const Value& model, TokenTable&
 /// The type of a `model`, inferred if missing.
 std::string model_type(const Value& model);
 
-/// Reads the whole file, without tokenizer_config.json and the bytes to save.
+/// Reads the whole file, except tokenizer_config.json and the bytes to save.
 PipelineParts read_pipeline(const Value& root);
 
 }  // namespace tessera::text

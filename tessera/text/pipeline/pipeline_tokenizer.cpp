@@ -19,7 +19,7 @@ class PipelineTokenizer final : public Tokenizer {
     for (const AddedToken& token : parts_.added) {
       added_ids_.emplace(token.content, token.id);
       if (token.special) special_ids_.insert(token.id);
-      if (token.normalized)  // it decodes to the normalized text that it matches
+      if (token.normalized)  // the token decodes to the normalized text that it matches
         parts_.contents[static_cast<std::size_t>(token.id)] = parts_.normalizer.apply(token.content, storage);
     }
     for (const std::string_view content : {"<|endoftext|>", "<|end_of_text|>"})
@@ -52,7 +52,8 @@ class PipelineTokenizer final : public Tokenizer {
   std::string decode(std::span<const std::int32_t> ids) const override { return decoded(ids, false); }
 
   std::string decode_after(std::span<const std::int32_t> before, std::span<const std::int32_t> ids) const override {
-    // Decoders only depend on neighbours: the first token, runs of bytes (at most 4 per character), repeated tokens.
+    // Decoders depend only on neighbouring tokens: the first token, runs of bytes (at most 4 per character), repeated
+    // tokens.
     constexpr std::size_t reach = 8;
     const auto near = before.last(std::min(before.size(), reach));
     std::vector<std::int32_t> all(near.begin(), near.end());

@@ -12,7 +12,7 @@
 
 namespace tessera::text {
 
-/// WordLevel: a word is a token, or unknown.
+/// WordLevel: each word is a token or is unknown.
 class WordLevelModel final : public WordModel {
  public:
   WordLevelModel(std::unordered_map<std::string, std::int32_t> ids, std::optional<std::int32_t> unknown)
@@ -24,7 +24,8 @@ class WordLevelModel final : public WordModel {
   std::optional<std::int32_t> unknown_;
 };
 
-/// WordPiece with any normalizer, pre-tokenizer and decoder. (For BERT's own see wordpiece/wordpiece_tokenizer.h.)
+/// WordPiece with any normalizer, pre-tokenizer and decoder. (For BERT's own components see
+/// wordpiece/wordpiece_tokenizer.h.)
 class WordPieceModel final : public WordModel {
  public:
   explicit WordPieceModel(WordPiece model) : model_(std::move(model)) {}

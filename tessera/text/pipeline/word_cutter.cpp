@@ -96,7 +96,7 @@ void cut_piece(const FixedLengthStep& step, std::string_view text, bool /*at_sta
   }
 }
 
-/// As in Hugging Face, everything before the first character with a script of its own is lost.
+/// As in Hugging Face, everything before the first character that has a script of its own is dropped.
 template <class Piece>
 void cut_piece(const ScriptsStep& /*step*/, std::string_view text, bool /*at_start*/, RegexScratch& /*scratch*/,
                const Piece& piece) {
@@ -120,7 +120,7 @@ void cut_piece(const ScriptsStep& /*step*/, std::string_view text, bool /*at_sta
 void WordCutter::cut(std::string_view text, bool at_start, std::size_t number, RegexScratch& scratch,
                      const Word& word) const {
   if (number == steps.size()) return word(text, at_start);
-  bool first = true;  // a second piece cannot begin at the start of the text
+  bool first = true;  // only the first piece can begin at the start of the text
   const auto piece = [&](std::string_view found) {
     const bool inside = found.data() > text.data() && found.data() < text.data() + text.size();
     const bool starts = at_start && first && !inside;

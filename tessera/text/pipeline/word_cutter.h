@@ -48,7 +48,7 @@ using CuttingStep = std::variant<SplitStep, MetaspaceStep, ByteLevelStep, WordRu
 struct WordCutter {
   static constexpr std::size_t most_steps = 64;
 
-  /// Called with each word; `at_start`: it begins at the start of the text.
+  /// Called with each word; `at_start`: the word begins at the start of the text.
   using Word = std::function<void(std::string_view word, bool at_start)>;
 
   std::vector<CuttingStep> steps;  ///< empty: a text is one word

@@ -19,8 +19,8 @@ class WordModel {
   /// word has characters that are not in the vocabulary and the model has no unknown token.
   virtual void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
 
-  /// The end of the part of `word` that begins at `at`: the ids of a word are the concatenation of those of its parts.
-  /// This speeds up models that see whole texts as one word (no pre-tokenizer): parts repeat, texts do not.
+  /// The end of the part of `word` that begins at `at`: the ids of a word are the concatenated ids of its parts.
+  /// This speeds up models that see a whole text as one word (no pre-tokenizer), because parts repeat but texts do not.
   virtual std::size_t part_end(std::string_view word, std::size_t /*at*/) const { return word.size(); }
 };
 

@@ -3,7 +3,7 @@
 /// text/sentencepiece/: converts the files of SentencePiece (tokenizer.model) to tokenizer.json.
 ///
 /// This header: parses such a file. It is a protobuf message (sentencepiece_model.proto of that project); the few
-/// fields needed here are parsed by hand.
+/// fields needed here are parsed without a protobuf library.
 
 #include <cstdint>
 #include <string>
@@ -27,8 +27,8 @@ struct SentencePieceModel {
   bool blanks_end_words = false;                 ///< treat_whitespace_as_suffix
   std::int64_t unknown = 0, begin = 1, end = 2;  ///< ids; negative: none
   std::string charsmap;                          ///< unicode/charsmap.h; empty: none
-  bool add_dummy_prefix = true;                  ///< a blank before the text
-  bool remove_extra_whitespaces = true;          ///< at the ends, and repeated ones inside
+  bool add_dummy_prefix = true;                  ///< puts a blank before the text
+  bool remove_extra_whitespaces = true;          ///< removes blanks at the ends, and repeated blanks inside
   bool escape_whitespaces = true;                ///< replaces blanks by U+2581
 };
 

@@ -35,7 +35,7 @@ std::string class_of(const Value& config) {
   return text;
 }
 
-/// These classes number their pieces in their own way, which the file does not record.
+/// These classes have a numbering of their own, which the file does not record.
 void check_class(const Value& config, const std::string& path) {
   static constexpr std::array<const char*, 9> others{"XLMRobertaTokenizer", "CamembertTokenizer", "MBartTokenizer",
                                                      "MBart50Tokenizer",    "BarthezTokenizer",   "NllbTokenizer",

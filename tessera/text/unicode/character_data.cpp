@@ -11,7 +11,7 @@ extern const std::string_view characters_txt;
 
 namespace {
 
-/// "@NAME", "!41-5a", "=230", "41-5a>61" and the like.
+/// A token such as "@NAME", "!41-5a", "=230" or "41-5a>61".
 struct Token {
   bool removes = false;       ///< '!'
   bool begins_class = false;  ///< '=': `first` is its number
@@ -101,7 +101,7 @@ void add_texts(CharacterMap& map, std::uint32_t& next, std::string_view texts) {
 
 CodeSet character_set(std::string_view name) {
   CodeSet set;
-  CodeSet removed;  // by the tokens after the last one that added
+  CodeSet removed;  // set by the tokens after the last token that added code points
   const auto settle = [&] {
     if (removed.empty()) return;
     append(removed, complement(sorted_union(std::move(set))));
@@ -139,7 +139,7 @@ std::vector<ClassRange> character_classes(std::string_view name) {
 
 CharacterMap character_map(std::string_view name) {
   CharacterMap map;
-  std::uint32_t next = 0;  ///< the code point for a token that begins with a text
+  std::uint32_t next = 0;  ///< the code point that belongs to a token which begins with a text
   for_each_token(name, [&](const Token& token, std::string_view text) {
     if (!token.name.empty()) {
       map = character_map(token.name);

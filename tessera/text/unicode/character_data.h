@@ -17,7 +17,7 @@ CodeSet character_set(std::string_view name);
 
 struct ClassRange {
   std::uint32_t first, last;  ///< both included
-  std::uint8_t number;        ///< class of all of them
+  std::uint8_t number;        ///< class of all code points in the range
 };
 /// In order of their code points.
 std::vector<ClassRange> character_classes(std::string_view name);

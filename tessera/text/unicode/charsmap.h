@@ -17,11 +17,11 @@ namespace tessera::text {
 class Charsmap {
  public:
   /// `blob`: the size of the trie in bytes (little-endian, 32 bits), the trie (32-bit units), and NUL-terminated
-  /// replacements. It is not trusted. Throws InputError beginning with `where`.
+  /// replacements. The contents are not trusted. Throws InputError beginning with `where`.
   Charsmap(std::string_view blob, const std::string& where);
 
-  /// Applies the replacements to well-formed UTF-8: a grapheme of at most five bytes is replaced as a whole if one of
-  /// its prefixes is in the map (the shortest one decides); otherwise each of its characters is looked up. Returns
+  /// Applies the replacements to well-formed UTF-8. A grapheme of at most five bytes is replaced as a whole if one of
+  /// its prefixes is in the map (the shortest one is used); otherwise each of its characters is looked up. Returns
   /// `text` itself if nothing changes, otherwise a view of `storage`, which is overwritten.
   std::string_view apply(std::string_view text, std::string& storage) const;
 

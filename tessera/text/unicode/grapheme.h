@@ -1,8 +1,8 @@
 #pragma once
 /// \file
-/// Graphemes: user-perceived characters, such as a letter with its marks (Unicode Standard Annex 29). Supports those
-/// relevant to a charsmap, which only looks up graphemes of at most five bytes: CR LF, controls, marks after a
-/// character, prepended marks. Flags, emoji joined by U+200D, Hangul of several letters and Indic conjuncts are longer.
+/// Graphemes: user-perceived characters, such as a letter with its marks (Unicode Standard Annex 29). Supports only
+/// graphemes that matter to a charsmap, which looks up at most five bytes: CR LF, controls, marks after a character,
+/// prepended marks. Flags, emoji joined by U+200D, Hangul of several letters and Indic conjuncts are longer.
 
 #include <cstddef>
 #include <string_view>

@@ -5,7 +5,7 @@
 namespace tessera::text {
 namespace {
 
-// Both by SentencePiece's normalization rule "nmt_nfkc".
+// Both sets follow SentencePiece's normalization rule "nmt_nfkc".
 bool vanishes(std::uint32_t c) {
   return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
 }

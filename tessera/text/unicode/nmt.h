@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Removing and replacing single characters.
+/// \file Removes and replaces single characters.
 
 #include <tessera/text/unicode/utf8.h>
 
@@ -9,8 +8,8 @@
 
 namespace tessera::text {
 
-/// `text` (well-formed UTF-8) without the code points for which removed(code) is true. Returns `text` itself if nothing
-/// is removed, otherwise a view of `storage`, which is overwritten.
+/// Removes the code points for which removed(code) is true from `text` (well-formed UTF-8). Returns `text` itself if
+/// nothing is removed, otherwise a view of `storage`, which is overwritten.
 template <class Removed>
 std::string_view without(std::string_view text, std::string& storage, const Removed& removed) {
   bool changed = false;
@@ -29,7 +28,7 @@ std::string_view without(std::string_view text, std::string& storage, const Remo
   return storage.append(text, copied);
 }
 
-/// Nmt, the cleaning used for machine translation: removes ASCII controls, turns other white space into blanks.
+/// Nmt, the cleaning used for machine translation: removes ASCII controls and turns other white space into blanks.
 std::string_view to_nmt(std::string_view text, std::string& storage);
 
 }  // namespace tessera::text

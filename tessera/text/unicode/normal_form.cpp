@@ -18,14 +18,15 @@ constexpr std::uint32_t syllable_base = 0xAC00, leading_base = 0x1100, vowel_bas
 constexpr std::uint32_t leading_count = 19, vowel_count = 21, trailing_count = 28;
 constexpr std::uint32_t syllable_count = leading_count * vowel_count * trailing_count;
 
-constexpr std::uint32_t first_unsettled = 0xC0;  ///< below it, every code point is its own form C and D and has class 0
+/// every code point below this is its own form C and D and has class 0
+constexpr std::uint32_t first_unsettled = 0xC0;
 
 constexpr std::uint32_t first_compatible = 0xA0;  ///< the same for forms KC and KD
 
 /// Properties of a code point for the quick checks and the algorithms.
 struct Character {
   std::uint8_t combining_class = 0;
-  bool decomposes = false;      ///< not its own form D
+  bool decomposes = false;      ///< differs from its own form D
   bool unsettled_in_c = false;  ///< form C may change it or join it to a preceding character
   bool compatible = false;      ///< forms KC and KD replace it
 };
@@ -104,7 +105,7 @@ class Tables {
   }
 
   std::array<std::uint16_t, 0x1100> block_of_{};
-  std::vector<Block> blocks_;  ///< the first is all defaults, and shared
+  std::vector<Block> blocks_;  ///< the first entry has only default values and is shared
   CharacterMap parts_;         ///< canonical decompositions; the first part may decompose again
   std::unordered_map<std::uint64_t, std::uint32_t> whole_;
   CharacterMap compatible_;  ///< compatibility decompositions, in full
@@ -124,7 +125,7 @@ void order_marks(std::vector<std::uint32_t>& codes, const Tables& tables) {
 }
 
 /// Joins code points with the preceding starter where possible, unless a mark of the same or a higher class (or a
-/// starter) is in between. In place.
+/// starter) is in between. Works in place.
 void compose(std::vector<std::uint32_t>& codes, const Tables& tables) {
   std::size_t out = 0;
   std::optional<std::size_t> starter;

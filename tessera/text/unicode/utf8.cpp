@@ -4,8 +4,8 @@ namespace tessera::text {
 
 namespace {
 
-/// Bytes of the well-formed code point at the start of `text`; 0 if it is ill-formed, and then `bad` is the length of
-/// the maximal prefix that could begin a well-formed sequence (at least 1).
+/// Bytes of the well-formed code point at the start of `text`; 0 if it is ill-formed, in which case `bad` is the length
+/// of the maximal prefix that could begin a well-formed sequence (at least 1).
 std::size_t well_formed_prefix(std::string_view text, std::size_t& bad) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);

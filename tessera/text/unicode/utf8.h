@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Decoding UTF-8 one code point at a time, and repair of ill-formed text.
+/// \file Decodes UTF-8 one code point at a time, and repairs ill-formed text.
 
 #include <cstddef>
 #include <cstdint>

@@ -20,7 +20,7 @@ void Trie::grow() {
 
 void Trie::add(std::string_view key, std::int32_t value) {
   if (key.empty()) return;
-  constexpr std::size_t most_nodes = (std::size_t{1} << 24) - 1;  // a node and a byte fit 32 bits
+  constexpr std::size_t most_nodes = (std::size_t{1} << 24) - 1;  // a node and a byte together fit 32 bits
   std::uint32_t node = 0;
   for (const char c : key) {
     const auto byte = static_cast<unsigned char>(c);

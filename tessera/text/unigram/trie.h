@@ -17,7 +17,7 @@ class Trie {
 
   Trie() { values_.push_back(none); }
 
-  /// value >= 0. An existing key gets the new value; an empty key is ignored.
+  /// Adds a key with a value >= 0. An existing key gets the new value; an empty key is ignored.
   void add(std::string_view key, std::int32_t value);
 
   /// Calls found(bytes, value) for each key that is a prefix of `text`, shortest first.
@@ -31,7 +31,7 @@ class Trie {
     }
   }
 
-  /// The value of a key, or none.
+  /// The value of a key; `none` if it is not in the tree.
   std::int32_t find(std::string_view key) const;
 
  private:
@@ -56,7 +56,7 @@ class Trie {
   void insert(std::uint32_t key, std::uint32_t node);
   void grow();
 
-  std::vector<Edge> edges_;           ///< a power of two, at most half full
+  std::vector<Edge> edges_;           ///< the size is a power of two, and at most half of the slots are in use
   std::vector<std::int32_t> values_;  ///< by node; node 0 is the root
 };
 

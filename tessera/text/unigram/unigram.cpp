@@ -57,7 +57,7 @@ void Unigram::encode_word(std::string_view word, std::vector<std::int32_t>& ids)
     }
     at += size;
   }
-  // Backwards; adjacent unknown tokens are merged.
+  // Collects the tokens from the end; adjacent unknown tokens are merged.
   struct Piece {
     std::size_t begin, end;
     std::int32_t id;
@@ -79,7 +79,7 @@ void Unigram::encode_word(std::string_view word, std::vector<std::int32_t>& ids)
   }
 }
 
-/// Merged unknown characters may spell a token that the search found too expensive: then that token is used.
+/// Merged unknown characters may spell a token that the search found too expensive; in this case that token is used.
 void Unigram::push_unknown(std::string_view text, std::vector<std::int32_t>& ids) const {
   if (const std::int32_t id = trie_.find(text); id != Trie::none) return ids.push_back(id);
   const auto has_token = [&](char byte) { return bytes_[static_cast<unsigned char>(byte)] != Trie::none; };

@@ -17,12 +17,12 @@ namespace tessera::text {
 class BertCharacters {
  public:
   enum Flag : std::uint8_t {
-    removed = 1,      ///< by clean_text: NUL, U+FFFD, controls, formats, private and unassigned code points
+    removed = 1,      ///< removed by clean_text: NUL, U+FFFD, controls, formats, private and unassigned code points
     space = 2,        ///< in clean_text
     chinese = 4,      ///< CJK ideographs
     mark = 8,         ///< nonspacing
     separator = 16,   ///< white space between words
-    punctuation = 32  ///< is a word of its own
+    punctuation = 32  ///< forms a word of its own
   };
   struct Character {
     std::int32_t lower = 0;  ///< added to the code point by lower-casing
@@ -43,13 +43,14 @@ class BertCharacters {
   CodePointTable<Character> table_;
 };
 
-/// Removes characters that are not text, turns white space into blanks.
+/// Removes characters that are not text, and turns white space into blanks.
 std::string_view clean_text(std::string_view text, std::string& storage);
 /// Inserts a blank before and after every CJK ideograph.
 std::string_view space_chinese(std::string_view text, std::string& storage);
-/// Removes nonspacing marks. (strip_accents: this after to_nfd.)
+/// Removes nonspacing marks. (strip_accents calls this after to_nfd().)
 std::string_view remove_marks(std::string_view text, std::string& storage);
-/// Lower-cases every character by itself (a final sigma becomes an ordinary one too; U+0130 becomes two characters).
+/// Lower-cases each character independently (a final sigma also becomes an ordinary one; U+0130 becomes two
+/// characters).
 std::string_view to_lower_case(std::string_view text, std::string& storage);
 
 /// Calls word(std::string_view) for each word of well-formed UTF-8, in order: the text between white space, cut before

@@ -21,7 +21,7 @@ class WordPiece {
   WordPiece(std::int32_t unknown, std::string continuing_prefix, std::int64_t most_characters);
   void add(std::string_view spelling, std::int32_t id);
 
-  /// Appends the ids of a word of well-formed UTF-8, at least one. O(length x longest token).
+  /// Appends the ids (at least one) of a word of well-formed UTF-8. O(length x longest token).
   void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const;
 
  private:
@@ -37,7 +37,7 @@ class WordPiece {
     std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids;
     std::size_t most_bytes = 0;
   };
-  Table begins_, continues_;  // continues_: without the prefix
+  Table begins_, continues_;  // continues_: keys are without the prefix
   std::int32_t unknown_;
   std::string prefix_;
   std::int64_t most_characters_;

@@ -8,11 +8,12 @@
 namespace tessera::text {
 
 struct WordPieceDecoder {
-  bool joins = true;          ///< false: without a decoder, tokens are joined with blanks
-  std::string prefix = "##";  ///< removed from a token, which then joins the previous one; others get a blank
-  bool cleanup = true;        ///< "do n't ." becomes "don't."
+  bool joins = true;  ///< false: without a decoder, tokens are joined with blanks
+  /// removed from a token, which is then joined to the previous one; other tokens get a blank
+  std::string prefix = "##";
+  bool cleanup = true;  ///< "do n't ." becomes "don't."
 
-  /// The text that one token adds; `is_first`: it is the first token.
+  /// The text that one token adds; `is_first`: whether it is the first token.
   std::string decode(std::string_view token, bool is_first) const;
 };
 
@@ -20,7 +21,7 @@ struct WordPieceDecoder {
 /// that only occurs before a token.
 void clean_up_english(std::string& token);
 
-/// Replaces every occurrence of `from` (not empty) by `to`.
+/// Replaces every occurrence of `from` (not empty) with `to`.
 void replace_all(std::string& text, std::string_view from, std::string_view to);
 
 }  // namespace tessera::text

@@ -16,7 +16,7 @@
 namespace tessera::text {
 namespace {
 
-constexpr std::int64_t most_word_characters = 100;  // the default here and in BERT
+constexpr std::int64_t most_word_characters = 100;  // the default, as in BERT
 constexpr std::array<std::pair<const char*, const char*>, 5> special_roles{{{"unk_token", "[UNK]"},
                                                                             {"sep_token", "[SEP]"},
                                                                             {"pad_token", "[PAD]"},
@@ -27,7 +27,7 @@ std::string config_path_beside(const std::string& path) {
   return (std::filesystem::path(path).parent_path() / "tokenizer_config.json").string();
 }
 
-/// The role's token, from tokenizer_config.json or by BERT's default.
+/// The token of a role, from tokenizer_config.json or BERT's defaults.
 std::string role_content(const Value& config, const char* role, const char* by_default) {
   const Value* given = config.is_object() ? config.find(role) : nullptr;
   return is_set(given) ? token_content(*given) : by_default;

@@ -15,9 +15,9 @@ namespace tessera::text {
 /// (For others see pipeline/.)
 bool is_bert_wordpiece(const Value& root);
 
-/// The tokenizer of such a file (a WordPieceTokenizer). `text`: its bytes; `path` names it; `config_json`: the
-/// tokenizer_config.json next to it, or "". As in transformers, its `do_lower_case`, `strip_accents` and
-/// `tokenize_chinese_chars` override those of a BertNormalizer; differences are logged.
+/// The tokenizer of such a file (a WordPieceTokenizer). `text`: the bytes of the file; `path` is for messages;
+/// `config_json`: the tokenizer_config.json next to it, or "". As in transformers, its `do_lower_case`, `strip_accents`
+/// and `tokenize_chinese_chars` override those of a BertNormalizer; differences are logged.
 std::shared_ptr<const Tokenizer> read_wordpiece(const Value& root, std::string text, const std::string& path,
                                                 std::string config_json);
 

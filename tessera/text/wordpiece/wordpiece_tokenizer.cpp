@@ -22,7 +22,7 @@ WordPieceTokenizer::WordPieceTokenizer(WordPieceParts parts)
   std::string storage;
   for (const AddedToken& token : parts_.added) {
     added_ids_.emplace(token.content, token.id);
-    if (token.normalized)  // it decodes to the normalized text that it matches
+    if (token.normalized)  // the token decodes to the normalized text that it matches
       parts_.contents[static_cast<std::size_t>(token.id)] = parts_.normalizer.apply(token.content, storage);
     if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
   }

@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// BERT's tokenizer as specified by tokenizer.json or vocab.txt: added tokens and normalization, words delimited by
-/// white space and punctuation, then WordPiece; and what encoders additionally need: special tokens around one or two
-/// texts, token types.
+/// white space and punctuation, then WordPiece. It also provides what encoders need in addition: special tokens around
+/// one or two texts, and token types.
 
 #include <tessera/text/added_tokens.h>
 #include <tessera/text/normalizer.h>
@@ -50,7 +50,7 @@ class WordPieceTokenizer final : public Tokenizer {
   ~WordPieceTokenizer() override;
 
   std::vector<std::int32_t> encode(std::string_view utf8) const override;
-  /// Joins words with blanks like Hugging Face's decoder, so the result may differ from the original text.
+  /// Joins words with blanks, as Hugging Face's decoder does, so the result may differ from the original text.
   std::string decode(std::span<const std::int32_t> ids) const override;
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(parts_.contents.size()); }
   std::optional<std::int32_t> end_of_text() const override { return std::nullopt; }

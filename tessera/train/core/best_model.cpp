@@ -59,7 +59,8 @@ BestModel::BestModel(const OutputConfig& config, const checkpoint::RunState* res
 }
 
 bool BestModel::update(const EvalMetrics& metrics) {
-  if (!config::is_metric_of_evaluations(metric_)) return false;  // config rules: nothing depends on it then
+  // by the config rules nothing depends on such a metric
+  if (!config::is_metric_of_evaluations(metric_)) return false;
   return wanted_ && update(metric_of(metrics, metric_), metrics.step);
 }
 
@@ -101,8 +102,8 @@ std::int64_t take_weights(torch::nn::Module& module, Sharded& sharded, const for
                           const std::string& folder) {
   const auto find = [&](const std::string& name) -> const format::SafetensorsFolder::Stored& {
     if (const auto* stored = weights.find(name)) return *stored;
-    throw InputError(
-        concat(folder, ": has no tensor ", name, ", which this model needs: these are the weights of another model"));
+    throw InputError(concat(folder, ": has no tensor ", name,
+                            ", which this model needs: these are the weights of a different model"));
   };
   const auto check = [&](const std::string& name, at::IntArrayRef sizes) {
     const at::IntArrayRef stored = find(name).info.shape;
@@ -169,7 +170,7 @@ void load_weights(torch::nn::Module& module, Sharded& sharded, const std::string
   });
   if (names != stored)
     throw InputError(concat(folder, ": has ", stored, " tensors, but this model has ", names,
-                            ": these are the weights of another model"));
+                            ": these are the weights of a different model"));
 }
 
 void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const std::string& folder) {
@@ -177,7 +178,7 @@ void load_trained_weights(models::LanguageModel& model, Sharded& sharded, const 
   std::int64_t stored = 0;
   const auto [names, none] = count_over_stages(sharded, [&] {
     const checkpoint::LoraConfig config = checkpoint::read_adapter_config(folder);
-    const auto trained = [&](const std::string& name) {  // the file may also hold embeddings that were not trained
+    const auto trained = [&](const std::string& name) {  // the file may also contain embeddings that were not trained
       return checkpoint::is_adapter_name(name) ||
              (checkpoint::is_saved_whole(name, config) && !models::is_tied_copy(model, name));
     };

@@ -18,18 +18,19 @@ struct OutputConfig;
 
 namespace tessera::train {
 
-/// Why evaluations of a classifier (`classifies`) or of a language model have no metric `name`; empty if they have it.
+/// The reason why evaluations of a classifier (`classifies`) or of a language model lack the metric `name`; empty if
+/// they have it.
 std::string why_no_metric(const std::string& name, bool classifies);
 
 /// Value of the metric `name`, with or without "eval_": loss, perplexity, or for a classifier loss, accuracy, f1.
-/// Throws InputError for other names (why_no_metric() has refused them before).
+/// Throws InputError for other names, which why_no_metric() rejects earlier.
 double metric_of(const EvalMetrics& metrics, const std::string& name);
 
 /// The setting greater_is_better. auto: as in transformers, greater is better unless the metric's name ends with
 /// "loss"; in addition, less is better for perplexity.
 bool greater_is_better(const OutputConfig& config);
 
-/// The best evaluation so far and the checkpoint with its weights. The same on every rank.
+/// The best evaluation so far and the checkpoint with its weights. Identical on every rank.
 class BestModel {
  public:
   /// `resumed`: state of the run that this one continues, or nullptr.
@@ -40,13 +41,13 @@ class BestModel {
   bool update(const EvalMetrics& metrics);
   /// Same, with the value of whichever metric the configuration names.
   bool update(double value, std::int64_t step);
-  /// To be called before a checkpoint of this step is written as `folder`.
+  /// Call before a checkpoint of this step is written as `folder`.
   void saving(std::int64_t step, const std::string& folder);
-  /// The write failed, so the previous best checkpoint is restored. Evaluations since saving() still count.
+  /// Call if the write failed: restores the previous best checkpoint. Evaluations since saving() still count.
   void not_saved(const std::string& folder);
-  void write_to(checkpoint::RunState& state) const;  ///< for a checkpoint of the run
+  void write_to(checkpoint::RunState& state) const;  ///< for a checkpoint's run state
   bool wanted() const { return wanted_; }            ///< the configuration asks for a best model
-  /// Checkpoint whose weights the training ends with (load_best_model_at_end); empty: the last weights. Warns on rank 0
+  /// Checkpoint to load at the end of training (load_best_model_at_end); empty: keep the last weights. Warns on rank 0
   /// if the setting is on but no checkpoint was saved.
   std::string checkpoint_to_load(int rank) const;
   /// Folder of the best evaluation that was saved; empty if none was.
@@ -59,7 +60,7 @@ class BestModel {
   std::string metric_;
   std::optional<double> value_;
   std::int64_t step_ = -1;
-  std::string checkpoint_, checkpoint_before_;  // before_: checkpoint_ before the last saving()
+  std::string checkpoint_, checkpoint_before_;  // before_: value of checkpoint_ before the last saving()
 };
 
 /// Copies FOLDER/STEM.safetensors, or the files that its index names, into a module's parameters (trained and frozen)

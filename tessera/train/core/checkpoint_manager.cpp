@@ -15,7 +15,8 @@ CheckpointManager::CheckpointManager(comm::Group group, const OutputConfig& outp
     : group_(std::move(group)), output_(output), best_(output, resumed), saved_(std::move(saved)) {}
 
 void CheckpointManager::open(bool full) {
-  const bool beside = output_.async_save && !full;  // a full save would need a copy of everything on one rank
+  // an asynchronous full save would need a copy of everything on one rank
+  const bool beside = output_.async_save && !full;
   if (on_disk_ && on_disk_->beside_training() == beside) return;
   on_disk_.reset();
   on_disk_ = std::make_unique<Saver>(group_, SaverOptions{.output_dir = output_.output_dir, .in_memory = beside});

@@ -79,14 +79,15 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   if (!remembers(sharded)) {
     if (all.rank() == 0 && first_file(folder, stem))
       log::warning(folder,
-                   " contains the state of --grad_compression, which is now off or runs on one process: what earlier ",
-                   "steps left out of the gradients (error feedback) is lost");
+                   " contains the state of --grad_compression, which is now off or runs on one process: the parts of ",
+                   "gradients that earlier steps did not send (error feedback) are lost");
     return;
   }
   const auto anew = [&](const auto&... why) {
     if (all.rank() == 0)
       log::warning("--grad_compression ", sharded.options().compression->name(), ": ", folder, " ", why...,
-                   ": what earlier steps left out (error feedback) is lost, and the compression starts afresh");
+                   ": the parts of gradients that earlier steps did not send (error feedback) are lost, and "
+                   "compression starts from scratch");
   };
   const auto first = first_file(folder, stem);
   if (!first) return anew("contains no state of it");
@@ -99,7 +100,7 @@ void restore_compression(Sharded& sharded, const comm::Group& all, const std::st
   std::vector<std::size_t> order;
   for (const format::TensorInfo& info : file.tensors()) {
     const std::string of_method = info.name.starts_with("state: ") ? info.name.substr(7) : "";
-    // The number of steps is independent of the rank, so a warm-up is not repeated.
+    // The step count does not depend on the rank, so it is always restored and a warm-up is not repeated.
     if (!of_method.empty() && (fits || of_method == "steps" || of_method == "told"))
       state.emplace_back(of_method, checkpoint::read_tensor(file, info).clone());
     if (info.name == kOrder && fits) {

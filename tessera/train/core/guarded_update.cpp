@@ -31,7 +31,7 @@ GuardedUpdate::Outcome GuardedUpdate::finish_step(std::int64_t step) {
   if (hooks_.before_update) hooks_.before_update();
   if (!good) core_.end_step();
   end.taken = good && core_.step();
-  if (end.taken || !good) core_.step_schedule();  // skipped steps count in the schedule, except those of --fp16
+  if (end.taken || !good) core_.step_schedule();  // the schedule counts skipped steps, except those skipped by --fp16
   skipped_ += end.taken ? 0 : 1;
   return end;
 }
@@ -54,7 +54,7 @@ std::string GuardedUpdate::place_of_first_not_finite() {
     core_.sharded().clip_grad_norm(0);
   } catch (const Error& error) {
     if (comm::recorder().any_failed()) throw;  // a rank was lost
-    where = error.what();                      // contains rank and parameter
+    where = error.what();                      // names the rank and the parameter
   }
   if (const std::string source = hooks_.find_source ? hooks_.find_source() : ""; !source.empty())
     where = concat(source, where.empty() ? "" : "; ", where);

@@ -75,7 +75,7 @@ std::optional<optim::LossScale> make_loss_scale(const OptimizationConfig& config
   options.minimum = config.min_loss_scale;
   options.hysteresis = config.hysteresis;
   options.consecutive_hysteresis = config.consecutive_hysteresis;
-  // with settings that only DeepSpeed has, good steps are counted as DeepSpeed counts them
+  // settings that exist only in DeepSpeed select DeepSpeed's way of counting good steps
   options.first_good_step_counts = config.hysteresis == 1 && !config.consecutive_hysteresis;
   return optim::LossScale(options);
 }

@@ -36,7 +36,7 @@ std::string precision_warning(const RunConfig& config, c10::DeviceType device) {
       concat("this processor has no ", type, " instructions (", bf16 ? "AVX512-BF16 or AMX" : "AVX512-FP16", "), so ");
   if (narrow)
     return concat("--param_dtype ", type, ": ", lacks,
-                  "products of parameters that are gathered in it take many times as long as in fp32; remove it");
+                  "products of parameters gathered in this type take many times as long as in fp32; remove the flag");
   return concat("--", type, o.bf16 || o.fp16 ? "" : "_full_eval", ": ", lacks, "products round their operands to ",
                 type, " and multiply in fp32, and your own modules compute in fp32, which saves no time",
                 o.fp16 ? " (the loss scale still applies)" : "", "; remove the flag");

@@ -20,7 +20,8 @@ namespace tessera::train {
 std::optional<at::ScalarType> training_precision(const RunConfig& config);
 /// bf16_full_eval, else fp16_full_eval, else the precision of training.
 std::optional<at::ScalarType> evaluation_precision(const RunConfig& config);
-/// Warning about a narrow type of the run for which this machine has no instructions; empty: none.
+/// Returns a warning about a narrow type that this machine has no instructions for; empty if there is nothing to warn
+/// about.
 std::string precision_warning(const RunConfig& config, c10::DeviceType device);
 
 }  // namespace tessera::train

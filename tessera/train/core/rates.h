@@ -20,7 +20,7 @@ struct RateSchedule {
   std::function<double(std::int64_t steps, double base)> rate = {};           ///< empty: rates do not change
   std::function<std::optional<optim::Betas>(std::int64_t steps)> betas = {};  ///< empty or nullopt: betas do not change
   std::shared_ptr<optim::Plateau> plateau = {};                               ///< state of `rate`
-  /// For all groups except the first; empty: `rate`.
+  /// Rate of all groups except the first; empty: `rate` applies to them, too.
   std::function<double(std::int64_t steps, double base)> of_embeddings = {};
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// Chooses the checkpoint that a run resumes from, by --resume_from_checkpoint, in `tessera train` and in the
-/// faces. Takes the newest complete one; a damaged one is set aside with a warning (checkpoint/choose.h).
+/// Chooses the checkpoint from which a run resumes (--resume_from_checkpoint), for `tessera train` and the faces. Takes
+/// the newest complete one; a damaged one is set aside with a warning (checkpoint/choose.h).
 
 #include <tessera/checkpoint/choose.h>
 #include <tessera/comm/group.h>
@@ -22,15 +22,15 @@ struct ResumeRules {
   checkpoint::WhyNotResumable why_not = checkpoint::why_not_resumable;
 };
 
-/// Whether the setting names a folder: exactly that one is used.
+/// Whether the setting names a folder, in which case exactly that one is used.
 bool names_a_folder(const OutputConfig& output);
 
-/// The folder that the setting selects; empty: none was asked for. `rejected`: folders to skip. Collective; the
-/// same on every rank. If there is nothing to resume from, or a named folder is incomplete, rank 0 throws InputError
-/// and the others throw FailedElsewhere.
+/// The folder that the setting selects; empty: the run starts from scratch. `rejected`: folders to skip. Collective;
+/// the same on every rank. If there is nothing to resume from, or a named folder is incomplete, rank 0 throws
+/// InputError and the others throw FailedElsewhere.
 std::string checkpoint_to_resume(const OutputConfig& output, const comm::Group& group, const ResumeRules& rules,
                                  const std::set<std::string>& rejected = {});
-/// The newest of `candidates` that is complete and not rejected. Collective; throws in the same way.
+/// Returns the newest of `candidates` that is complete and not rejected. Collective; throws as above.
 std::optional<std::string> newest_whole(std::vector<checkpoint::StepFolder> candidates, const comm::Group& group,
                                         const ResumeRules& rules, const std::set<std::string>& rejected = {});
 

@@ -33,10 +33,10 @@ RunGroups make_run_groups(const RunConfig& config, comm::World& world) {
   groups.experts = made.over({Axis::ep, Axis::etp});
   if (groups.expert_ranks() > 1) {
     groups.engine = made.of(Axis::edp);
-    // Tokens are also exchanged during backward: sums must not interleave with them.
+    // Tokens are also exchanged during backward, and sums must not interleave with these exchanges.
     groups.beside = world.split(layout::groups_beside_experts(groups.mesh, /*stages=*/false), "ep gradients");
     if (config.parallel.deterministic_reduce) {
-      // An expert sums over the ranks of ep first, where its tokens meet, so ep is the outer order.
+      // An expert first sums over the ranks of ep, where its tokens meet, so ep is the outer order.
       groups.place = groups.beside.rank() * groups.engine.size() + groups.engine.rank();
       groups.per_source = c10::make_intrusive<nn::SourceGradients>(groups.beside.size());
     }
@@ -85,7 +85,7 @@ void check_model_fits(const RunGroups& groups, const RunConfig& config, const mo
       examples && config.data.max_seq_length > 0 ? config.data.max_seq_length : block_size;  // tokens per row
   use.sequence = examples || groups.context_ranks() > 1 ? groups.filled_length(longest) : block_size;
   if (groups.context_ranks() == 1 && use.sequence > model.max_positions())
-    throw InputError(concat("rows of ", longest, " tokens, filled up to ", use.sequence, " so that tp_size ",
+    throw InputError(concat("rows of ", longest, " tokens, padded to ", use.sequence, " so that tp_size ",
                             groups.tensor_ranks(), " divides them, do not fit the model's ", model.max_positions(),
                             " positions: use shorter rows (--max_seq_length)"));
   use.sequence_parallel = p.sequence_parallel;

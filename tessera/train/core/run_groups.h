@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The mesh of a run and its groups: ranks with other rows, with another part of the same rows, or with another part of
-/// the same layers.
+/// The mesh of a run and its groups: ranks with different rows, with different parts of the same rows, or with
+/// different parts of the same layers.
 
 #include <tessera/comm/group.h>
 #include <tessera/comm/world.h>
@@ -22,18 +22,18 @@ struct RunGroups {
   layout::Mesh mesh;
   comm::Group data;       ///< ranks with different rows (dp)
   comm::Group gradients;  ///< ranks with different tokens (dp x cp)
-  comm::Group engine;     ///< ranks over which the sharding engine divides: the same, or their edp part
+  comm::Group engine;     ///< ranks over which the sharding engine divides: those of `gradients`, or their edp part
   comm::Group experts;    ///< ep x etp: ranks that together hold all experts
   comm::Group beside;     ///< subset of these ranks with the same non-expert parameters (ep if etp is tp)
   comm::Group stages;     ///< ranks with different parameters of the model: pp x `beside`
   comm::Group tensor;     ///< tp
   comm::Group pipeline;   ///< pp
-  comm::Group back;       ///< same ranks; for messages to lower ranks if the backend keeps messages in order
+  comm::Group back;       ///< same ranks; carries messages to lower ranks if the backend keeps messages in order
   comm::Group tied;       ///< same ranks; for tied embeddings in fixed order (parallel/pipeline/tied_embedding.h)
   ContextGroups context;  ///< cp
   /// Index of this rank's micro-batch, in row order, among those that the ranks of `data` run at once.
   int place = 0;
-  /// Fixed order with experts on several ranks: passes gradients from the expert layers (expert_parallel) to the
+  /// For fixed order with experts on several ranks: passes gradients from the expert layers (expert_parallel) to the
   /// engine, which adds them up.
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};
 
@@ -45,11 +45,11 @@ struct RunGroups {
   int context_ranks() const { return mesh.size(layout::Axis::cp); }
   int pipeline_ranks() const { return mesh.size(layout::Axis::pp); }
   int expert_ranks() const { return mesh.size(layout::Axis::ep); }
-  /// Placement of experts, for parallel/expert/experts.h.
+  /// Returns the placement of experts, for parallel/expert/experts.h.
   ExpertRanks places_of_experts() const { return {experts, mesh.size(layout::Axis::etp), tensor}; }
-  /// Each rank holds some of the experts, or parts of them.
+  /// Whether each rank holds only some of the experts, or parts of them.
   bool divides_experts() const { return expert_ranks() * tensor_ranks() > 1; }
-  /// Several ranks work on the same rows.
+  /// Whether several ranks work on the same rows.
   bool cuts() const { return tensor_ranks() * context_ranks() * pipeline_ranks() > 1; }
 };
 

@@ -14,7 +14,8 @@ namespace {
 
 std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Rows that steps still take from the epoch in which the run starts; all of them if steps go back to its beginning.
+/// Rows still to be taken from the epoch in which the run starts; all of its rows if the run goes back to its
+/// beginning.
 std::int64_t rest_of_first_epoch(const RunPlan& plan) {
   return plan.train_blocks - (plan.resumed_samples - plan.repeated_rows) % plan.train_blocks;
 }
@@ -27,8 +28,8 @@ std::int64_t samples_by_epoch(const RunPlan& plan, std::int64_t steps) {
   return plan.resumed_samples + rest + epochs * plan.train_blocks + std::min(more * rows, plan.train_blocks);
 }
 
-/// Steps of `epochs` passes when steps end with epochs, including steps before a resume. These may have had a different
-/// number of rows, so the rest of their epoch is counted in rows.
+/// Steps of `epochs` passes when steps end with epochs, including steps before a resume. The latter may have had a
+/// different number of rows, so the rest of their epoch is counted in rows.
 std::int64_t steps_of_epochs(const RunPlan& plan, double epochs) {
   const std::int64_t each = plan.steps_per_epoch(), rows = plan.rows_per_step();
   const auto wanted = static_cast<std::int64_t>(std::ceil(epochs * static_cast<double>(each)));
@@ -54,7 +55,7 @@ std::int64_t RunPlan::samples(std::int64_t steps) const {
 
 std::int64_t RunPlan::micro_batches(std::int64_t step) const {
   if (segments.empty() && (!steps_end_with_epochs || equal_micro_batches)) return accumulation;
-  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has the most
+  const std::int64_t own = (rows_of_step(step) + data_ranks - 1) / data_ranks;  // the first rank has the most rows
   return (own + batch_size - 1) / batch_size;
 }
 

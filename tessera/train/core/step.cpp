@@ -57,12 +57,12 @@ void StepCore::clip_by(double norm, double max_norm) {
   if (std::isfinite(norm))
     clip_ = optim::clip_coefficient(norm, max_norm);
   else if (!loss_scale_)
-    sharded_->clip_grad_norm(0);  // throws for non-finite gradients, with their source
+    sharded_->clip_grad_norm(0);  // throws an error that names the source of the non-finite gradients
 }
 
 void StepCore::clip_values(double limit) {
   if (loss_scale_ && !std::isfinite(gradient_norm())) return;
-  sharded_->clip_grad_value(limit * loss_factor() / clip_);  // step() divides by both again
+  sharded_->clip_grad_value(limit * loss_factor() / clip_);  // step() applies both factors later
   scaled_norm_.reset();
 }
 

@@ -45,9 +45,9 @@ class StepCore {
   Sharded& sharded() { return *sharded_; }          ///< after divide()
   Update& update() { return *update_; }             ///< after set_update()
 
-  optim::LossScale* loss_scale() const { return loss_scale_.get(); }  ///< nullptr: not in fp16
-  /// Shares the loss scale of `other`: every step of either adapts it (Accelerate has one scaler for all optimizers).
-  /// If a step has changed the scale, call rescale_gradients() on the others.
+  optim::LossScale* loss_scale() const { return loss_scale_.get(); }  ///< nullptr without fp16
+  /// Shares the loss scale of `other`: every step of either core adapts it (Accelerate has one scaler for all
+  /// optimizers). If a step has changed the scale, call rescale_gradients() on the others.
   void share_loss_scale(const StepCore& other) { loss_scale_ = other.loss_scale_; }
   /// Adjusts gradients already in memory to a loss scale that has changed by `factor`.
   void rescale_gradients(double factor);
@@ -60,15 +60,15 @@ class StepCore {
   double loss_factor() const { return loss_scale_ ? loss_scale_->scale() : 1.0; }
   /// `loss`: one element.
   void backward(const at::Tensor& loss);
-  /// Call when another core's backward may have reached this core's module.
+  /// Call when another core's backward may have produced gradients in this core's module.
   void gradients_changed() { scaled_norm_.reset(); }
 
   /// The norm of the step's gradients over all ranks, without the loss scale. Computed once per step, and again after
   /// clip_values().
   double gradient_norm();
   /// Makes step() scale gradients by min(1, max_norm / (norm + 1e-6)). Returns the norm before clipping. With fp16 it
-  /// may be infinite: the step will be skipped. Otherwise a norm that is not finite throws Error with rank and
-  /// parameter.
+  /// may be infinite: the step will be skipped. Otherwise a norm that is not finite throws an Error that names the rank
+  /// and the parameter.
   double clip(double max_norm);
   /// Same, with a norm that covers more gradients than these (several modules together).
   void clip_by(double norm, double max_norm);
@@ -109,11 +109,11 @@ class StepCore {
   /// State of the optimizer, the schedule and the loss scale for a checkpoint, without tensors.
   checkpoint::ModelState state() const;
   /// Restores that state, after the schedule is set, and the optimizer's tensors (Update::restore). Throws InputError
-  /// for those of another model or optimizer.
+  /// for the tensors of another model or optimizer.
   void restore(const checkpoint::ModelState& state, const std::string& folder,
                const std::shared_ptr<format::ReadSums>& sums = {}, const std::string& stem = "optimizer");
   /// The trained weights, the optimizer's tensors and the state of gradient compression, as stored in a checkpoint.
-  /// This object outlives the save.
+  /// This object must outlive the save.
   SavedModel saved_model() const;
   /// Writes a checkpoint's facts about its only or first model and about its writer: seed, configuration, mesh.
   void write_to(checkpoint::RunState& state, const RunConfig& config) const;
@@ -128,7 +128,7 @@ class StepCore {
   std::optional<Sharded::NoSync> pause_;
   std::optional<double> scaled_norm_;  // this step's norm
   double clip_ = 1;
-  std::optional<bool> steps_late_;  // whether all ranks support it; determined at the first step
+  std::optional<bool> steps_late_;  // whether all ranks support step_late(); determined at the first step
   RateSchedule schedule_;
   std::int64_t schedule_steps_ = 0;
   std::function<double(std::int64_t)> rate_factor_;  // empty: 1

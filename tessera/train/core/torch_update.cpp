@@ -25,12 +25,12 @@ namespace {
 using torch::optim::OptimizerParamState;
 using Fields = std::vector<std::pair<const char*, at::Tensor*>>;
 
-/// The properties of an optimizer class that matter here: all its states have the layout of the parameter.
+/// The relevant properties of an optimizer class whose states all have the layout of the parameter.
 struct Kind {
   bool (*is)(const torch::optim::Optimizer&);
   std::unique_ptr<OptimizerParamState> (*make)();
   Fields (*fields)(OptimizerParamState&);
-  std::int64_t* (*step)(OptimizerParamState&);  ///< nullptr: it has no step count
+  std::int64_t* (*step)(OptimizerParamState&);  ///< nullptr: the class does not count steps
 };
 
 template <class Optimizer, class State>
@@ -169,8 +169,8 @@ class TorchUpdate final : public Update {
     return false;
   }
 
-  /// Replaces the module's parameters in the optimizer's groups, and states created at its construction, by this rank's
-  /// parts.
+  /// Replaces the module's parameters in the optimizer's groups, and states that its constructor created, with this
+  /// rank's parts.
   void take_parts(const torch::nn::Module& module, const Sharded& sharded) {
     std::map<std::string, const ShardedParameter*> by_name;
     for (const ShardedParameter& parameter : sharded.named_parameters()) by_name[parameter.name] = &parameter;
@@ -178,7 +178,7 @@ class TorchUpdate final : public Update {
     for (const auto& item : module.named_parameters()) {
       const auto found = by_name.find(item.key());
       part_of.emplace(key(item.value()),
-                      found == by_name.end() ? nullptr : found->second);  // a tied one keeps its first name
+                      found == by_name.end() ? nullptr : found->second);  // a tied parameter keeps its first name
     }
     for (auto& group : optimizer_.param_groups()) {
       std::vector<at::Tensor> parts;

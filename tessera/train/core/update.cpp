@@ -64,7 +64,7 @@ class OwnUpdate final : public Update {
   /// The learning rate of a step; with several parameter groups the slots get their rates as factors.
   double unit_rate() {
     if (rates_.size() == 1) return rates_.front();
-    // One rate may be 0 while another is not, so none of them can serve as the unit.
+    // One rate may be 0 while another is not, so none of them can serve as the common reference.
     std::vector<double> rates;
     for (std::size_t i = 0; i < groups_.size(); ++i) rates.push_back(rates_.at(groups_[i]) * scales_[i]);
     optimizer_->set_learning_rate_scales(rates);
@@ -75,7 +75,7 @@ class OwnUpdate final : public Update {
   Counts read_own(const Sharded& sharded, const checkpoint::StoredState& stored, const std::string& folder) const {
     std::vector<HeldState> state = states(sharded);
     std::sort(state.begin(), state.end(),
-              [](const auto& a, const auto& b) { return a.name < b.name; });  // the order in the files
+              [](const auto& a, const auto& b) { return a.name < b.name; });  // order of the tensors in the files
     Counts counts{};
     for (const auto& [name, held, parameter, encoded] : state) {
       const std::int64_t counted = is_state_of_earlier_stage(sharded, name) ? 0 : 1;
@@ -166,7 +166,7 @@ MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay
       groups.push_back(decoupled && kinds.embedding_of_words(name) ? 1 : 0);
       if (width != 1)
         scale_by_width(slots[i], config.optim, width, kinds.embedding(name), groups.back() == 1, shape.size());
-      // A multiple of the other rate, so that it follows the same schedule, as torch's LambdaLR scales every group.
+      // A multiple of the other rate, so that it follows the same schedule: torch's LambdaLR also scales every group.
       if (config.mm_projector_lr >= 0 && kinds.projector && kinds.projector(name))
         slots[i].learning_rate_scale *= config.mm_projector_lr / config.learning_rate;
       scales.push_back(slots[i].learning_rate_scale);

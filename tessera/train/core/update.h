@@ -28,23 +28,24 @@ namespace tessera::train {
 class Update {
  public:
   virtual ~Update() = default;
-  /// One step; gradients are multiplied by `gradient_scale`.
+  /// Takes one step; gradients are multiplied by `gradient_scale`.
   virtual void step(double gradient_scale) = 0;
   virtual bool takes_step_scalars() const { return false; }  ///< see optim::Optimizer
   /// Same, with scalars on the device (optim::Optimizer); only if takes_step_scalars().
   virtual void step_by(const at::Tensor& scalars);
-  virtual void forget_step() {}  ///< the last step by scalars turned out to be skipped: does not count it
+  virtual void forget_step() {}  ///< reports that the last step by scalars was in fact skipped, so it is not counted
   /// The norm of the step's gradients, for an update that stores them outside the parameters' grad(). Collective.
   virtual std::optional<double> gradient_norm() { return std::nullopt; }
-  /// Sets every learning rate to rate(the rate that the optimizer was constructed with, index of its parameter group).
+  /// Sets every learning rate to rate(the rate with which the optimizer was constructed, index of the parameter group).
   virtual void set_learning_rates(const std::function<double(double base, std::size_t group)>& rate) = 0;
   /// Sets the betas of this library's optimizers that have them; otherwise does nothing and returns false.
   virtual bool set_betas(const optim::Betas&) { return false; }
-  /// One per parameter group; this library's optimizers have one, plus one for embeddings with decoupled_lr.
+  /// The rates of the parameter groups; this library's optimizers have one group, plus one for embeddings with
+  /// decoupled_lr.
   virtual std::vector<double> learning_rates() const = 0;
 
   /// This rank's part of the state tensors for checkpoints, with names such as "exp_avg.layers.0.weight". They refer to
-  /// `sharded`.
+  /// `sharded`, which must outlive them.
   virtual std::vector<HeldState> states(const Sharded& sharded) const = 0;
   virtual std::int64_t steps() const = 0;  ///< updates made so far
   /// Reads FOLDER/STEM.safetensors, or the pieces that its index names; `sums` records what is read (may be null).
@@ -65,7 +66,7 @@ WeightDecay decay_matrices(double weight_decay);
 
 /// Properties of a model's parameters, by name, that affect their update.
 struct ParameterKinds {
-  using Has = std::function<bool(const std::string& name)>;  ///< whether a parameter is of the kind
+  using Has = std::function<bool(const std::string& name)>;  ///< whether a parameter is of this kind
   Has embedding = {};           ///< tables of words, positions, token types; the head. Empty: unknown.
   Has embedding_of_words = {};  ///< tables of words; the head. Empty: unknown.
   double width = 1;    ///< maximal update parameterization: the model's width over the base width (architectures/mup.h)
@@ -81,8 +82,8 @@ struct ParameterKinds {
 /// the norms of weights (Adafactor, LAMB, LARS) are refused.
 MakeUpdate configured_update(const OptimizationConfig& config, WeightDecay decay, ParameterKinds kinds = {});
 
-/// The user's optimizer, whose parameters are the module's: they are replaced by this rank's parts, which the optimizer
-/// then updates; parameters that are not trained are removed from it. It must outlive the Update. Elementwise
+/// The user's optimizer over the module's parameters. They are replaced by this rank's parts, which the optimizer then
+/// updates; parameters that are not trained are removed from it. The optimizer must outlive the Update. Elementwise
 /// optimizers only (Adam, AdamW, SGD, Adagrad, RMSprop): throws InputError on creation for others, and for parameters
 /// that are not the module's.
 MakeUpdate torch_update(torch::optim::Optimizer& optimizer);

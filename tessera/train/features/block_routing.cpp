@@ -15,12 +15,12 @@
 namespace tessera::train {
 namespace {
 
-// Makes these draws independent of dropout's draws for the same numbers.
+// Make these draws independent of dropout's draws for the same (seed, step, row).
 constexpr std::uint64_t drop_salt = 0x70726f6764726f70u, token_salt = 0x72616e646f6d6c74u;
 
 double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
-/// x, with gradients of 0 for the block's parameters: adds a sum over none of their elements.
+/// x, with gradients of 0 for the block's parameters: adds a sum over zero of their elements.
 at::Tensor left_out(const torch::nn::Module& block, const at::Tensor& x) {
   at::Tensor nothing;
   for (const at::Tensor& parameter : block.parameters()) {
@@ -39,8 +39,8 @@ BlockRouting::BlockRouting(const models::LanguageModel& model, std::optional<con
   const char* const name = drop_ ? "--progressive_layer_drop" : "--data_efficiency";
   if (model.balance().experts > 0)
     throw InputError(concat(name,
-                            ": the model has layers with experts, whose load would be counted without the skipped "
-                            "blocks; remove the setting"));
+                            ": the model has layers with experts, and the load of experts in skipped blocks would not "
+                            "be counted; remove the setting"));
   const std::int64_t count = model.shape().blocks;
   blocks_.resize(static_cast<std::size_t>(count));
   const auto modules = model.named_modules("", /*include_self=*/false);
@@ -57,7 +57,7 @@ BlockRouting::BlockRouting(const models::LanguageModel& model, std::optional<con
         concat("--data_efficiency: random_ltd drops tokens in models of type gpt2, which add positions "
                "to the embeddings; this one has type ",
                type && type->is_string() ? type->as_string() : "none",
-               ", whose attention needs the positions of the tokens, or which of them are padding; set "
+               ", whose attention needs to know the positions of the tokens, or which of them are padding; set "
                "random_ltd.enabled to false"));
 }
 
@@ -65,8 +65,8 @@ void BlockRouting::begin_batch(const data::Batch& batch) {
   first_row_ = batch.first_row;
   if (ltd_ && !batch.document_starts.empty())
     throw InputError(
-        "--data_efficiency: random_ltd drops tokens of rows of one document each, and these rows hold several, which "
-        "do not see each other; remove --packing, or set random_ltd.enabled to false");
+        "--data_efficiency: random_ltd needs rows of one document each, but these rows contain several, which do not "
+        "see each other; remove --packing, or set random_ltd.enabled to false");
 }
 
 double BlockRouting::keep_probability(std::int64_t block) const {
@@ -108,7 +108,7 @@ at::Tensor BlockRouting::run(const models::ModelPart& part, const models::PartFu
     const at::Tensor y = function(x);
     return p < 1 ? x + (y - x) / p : y;
   }
-  // Rows of [B T, C]: each is read once and written back to its place.
+  // Indices of rows of [B T, C]; each row is read once and written back to its place.
   const at::Tensor first = at::arange(x.size(0), at::kLong).unsqueeze(1) * x.size(1);
   const at::Tensor places = (tokens + first).flatten().to(x.device()), flat = x.flatten(0, 1);
   const at::Tensor seen = flat.index_select(0, places).view({x.size(0), tokens.size(1), x.size(2)});

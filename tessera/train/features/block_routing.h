@@ -44,7 +44,7 @@ class BlockRouting {
   BlockRouting(const models::LanguageModel& model, std::optional<config::ProgressiveLayerDrop> drop,
                std::optional<config::RandomLtd> ltd, std::uint64_t seed);
 
-  /// Draws that follow are for the step after `step` optimizer steps.
+  /// The draws that follow belong to the step after `step` optimizer steps.
   void set_step(std::int64_t step) { step_ = step; }
   /// Sets the rows of the next pass in training. Throws InputError under random_ltd for packed rows, whose documents do
   /// not see each other.
@@ -59,7 +59,7 @@ class BlockRouting {
   /// Runs the block on x [B, T, C] in training; function(x) in evaluation.
   at::Tensor run(const models::ModelPart& part, const models::PartFunction& function, const at::Tensor& x) const;
 
-  /// One line per active setting.
+  /// Describes the active settings, one per line.
   std::vector<std::string> describe() const;
 
  private:

@@ -72,10 +72,10 @@ class CompressionSchedule::Finder {
     std::string name;
     models::Linear* map;
     models::Table* table;
-    std::string refused;  ///< why it cannot be rounded; empty: it can
+    std::string refused;  ///< reason why it cannot be rounded; empty: it can be
   };
 
-  /// Why a table's rows cannot be rounded; empty: they can.
+  /// The reason why a table's rows cannot be rounded; empty: they can be.
   std::string why_not(const models::LanguageModel& model, const std::string& name) const {
     if (!model.is_embedding(concat(name, ".weight"))) return "experts cannot be rounded";
     const std::string last = name.substr(name.rfind('.') + 1);

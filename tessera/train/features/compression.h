@@ -26,9 +26,9 @@ class RunFeature;
 
 class CompressionSchedule {
  public:
-  /// Finds the modules by their names in the whole model: call before keep_stages(). Nothing is rounded before
-  /// set_step(). Throws InputError for an expression that matches no module or a module that cannot be rounded, for a
-  /// module that two expressions match, and for weights that cannot be divided into the groups.
+  /// Finds the modules by their names in the whole model, so it must be called before keep_stages(). Nothing is rounded
+  /// before set_step(). Throws InputError for an expression that matches no module or a module that cannot be rounded,
+  /// for a module that two expressions match, and for weights that cannot be divided into the groups.
   CompressionSchedule(const models::LanguageModel& model, const config::Compression& settings, std::uint64_t seed,
                       at::Device device = at::kCPU);
 
@@ -39,7 +39,7 @@ class CompressionSchedule {
 
   /// Whether running ranges are kept.
   bool keeps_ranges() const { return settings_.inputs && settings_.inputs->running_range; }
-  /// Discards ranges that trials have noted since the last step.
+  /// Discards ranges that trial passes have recorded since the last step.
   void begin_step();
   /// Ranges observed in the current step, fp32 [maps, 2]: each process stores the maximum over all processes here
   /// before end_step().
@@ -55,10 +55,10 @@ class CompressionSchedule {
 
  private:
   struct Place {
-    std::size_t group = 0;                                       ///< index in the method
+    std::size_t group = 0;                                       ///< index of the entry in the method
     std::string name;                                            ///< name of the module
-    std::shared_ptr<nn::QuantizedOperands> map;                  ///< a linear map's, or null
-    std::shared_ptr<std::optional<nn::FakeQuantization>> table;  ///< an embedding's, or null
+    std::shared_ptr<nn::QuantizedOperands> map;                  ///< null for an embedding
+    std::shared_ptr<std::optional<nn::FakeQuantization>> table;  ///< null for a linear map
   };
   class Finder;
 
@@ -68,7 +68,7 @@ class CompressionSchedule {
   at::Tensor noted_, ranges_;  // [maps, 2]: (-minimum, maximum), (minimum, maximum); NaN if not observed
 };
 
-/// Applies the settings; nullptr if nothing is rounded.
+/// Applies the settings to a model; returns nullptr if nothing is rounded.
 std::shared_ptr<CompressionSchedule> apply_compression(const models::LanguageModel& model,
                                                        const OptimizationConfig& config, at::Device device);
 

@@ -18,18 +18,20 @@ namespace {
 
 /// To remove a feature, remove its files and its lines here.
 constexpr std::unique_ptr<RunFeature> (*features[])(const RunConfig&) = {
-    make_fp8,            // --fp8_format: numbers the linear maps, so first, while the model still has all of them
-    make_compression,    // --compression_training: takes maps whose products may be in fp8; refuses adapters
-    make_routers,        // experts: before rows and passes are counted; refuses their settings for other models
+    // --fp8_format: comes first because it numbers the linear maps while the model still has all of them
+    make_fp8,
+    make_compression,  // --compression_training: accepts maps whose products are in fp8; refuses adapters
+    // experts: acts before rows and passes are counted; refuses settings of experts for other models
+    make_routers,
     make_predictions,    // multi-token prediction: freezes depths before the ranks keep only their stages
-    make_row_balance,    // --balance_batches: unequal numbers of rows per rank
+    make_row_balance,    // --balance_batches: gives ranks unequal numbers of rows
     make_noise_scale,    // --gradient_noise_scale: sees gradients before they are reduced
     make_block_routing,  // --progressive_layer_drop, --data_efficiency: wraps the recomputation of blocks
-    make_preferences,    // --preference_loss: last, to measure its reference after all changes to the model
-    make_streaming,      // --streaming: the stream's position
+    make_preferences,    // --preference_loss: evaluates its reference after all changes to the model
+    make_streaming,      // --streaming: saves and restores the stream's position
 };
 
-/// Features that need nothing but the model and the steps.
+/// Features that need only the model and the steps.
 constexpr std::unique_ptr<RunFeature> (*of_model_alone[])(const RunConfig&) = {make_fp8, make_compression,
                                                                                make_block_routing};
 
@@ -49,7 +51,7 @@ Features Features::make_all(std::span<const MakeFeature> makers, const RunConfig
 void Features::require_none_within_step(const models::LanguageModel& model) const {
   each_within_step([&](const MicroBatchFeature& feature) {
     if (const std::string what = feature.acts_on(model); !what.empty())
-      throw InputError(concat("device xla: ", what, " acts within a step, which is compiled as a whole; leave it out"));
+      throw InputError(concat("device xla: ", what, " acts within a step, which is compiled as a whole; remove it"));
   });
 }
 

@@ -99,7 +99,7 @@ class Fp8Feature : public RunFeature {
     if (begin.resumed != nullptr && !begin.resumed->fp8_history.is_null())
       set_fp8_history(*state_, begin.resumed->fp8_history);
   }
-  /// Discards maximum values of a trial before the first step.
+  /// Discards maximum values from a trial before the first step.
   void begin_step(const StepStart&) override { state_->begin_step(); }
   /// The step's maximum values over all ranks decide the scales of later steps, once per step as in Transformer Engine.
   void after_step(const StepEnd&) override {

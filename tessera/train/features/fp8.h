@@ -28,10 +28,10 @@ nn::Fp8Options fp8_options(const OptimizationConfig& config);
 std::shared_ptr<nn::Fp8State> apply_fp8(models::LanguageModel& model, const OptimizationConfig& config,
                                         at::Device device);
 
-/// The history of a state's maximum values for a checkpoint: newest first; per map input, weight and gradient. Only
-/// steps that were taken.
+/// The history of a state's maximum values for a checkpoint: newest first, with three values per map (input, weight,
+/// gradient). Contains only steps that were taken.
 Value fp8_history(const nn::Fp8State& state);
-/// Restores it. Throws InputError for a model with a different number of maps.
+/// Restores a history. Throws InputError for a model with a different number of maps.
 void set_fp8_history(nn::Fp8State& state, const Value& history);
 
 /// Feature for --fp8_format; null: it is off.

@@ -1,6 +1,6 @@
 #pragma once
-/// \file
-/// Numbers that features want summed over the ranks when a step is logged; one collective carries them all.
+/// \file Collects numbers that features need summed over the ranks when a step is logged; a single collective sums them
+/// all.
 
 #include <tessera/train/reporting/metrics.h>
 
@@ -22,7 +22,7 @@ class LogSums {
     own_.insert(own_.end(), own.begin(), own.end());
   }
   const std::vector<double>& own() const { return own_; }
-  /// Call when metrics.sums contains the sums.
+  /// Passes the sums on to every feature. Call this when metrics.sums contains them.
   void tell(StepMetrics& metrics) const {
     for (const auto& [place, tell] : tells_) tell(metrics, metrics.sums.data() + place);
   }

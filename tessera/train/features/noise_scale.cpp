@@ -24,7 +24,8 @@ void SmallBatches::add_rows(std::int64_t rows, std::int64_t scored_tokens) {
 
 void SmallBatches::end_backward() {
   if (!seen_) return;
-  const double tokens = static_cast<double>(tokens_) * share_;  // the gradient is that of a mean times this
+  // the gradient is that of the mean loss, multiplied by this factor
+  const double tokens = static_cast<double>(tokens_) * share_;
   if (tokens > 0) weighted_ += static_cast<double>(rows_) * squares_ / (tokens * tokens);
   counted_rows_ += rows_;
   ++count_;
@@ -70,7 +71,7 @@ class NoiseScaleFeature : public MicroBatchFeature {
   void begin_micro_batch(const data::Batch& batch) override {
     if (batch.counts) small_.add_rows(batch.ids.size(0), batch.scored_tokens);
   }
-  /// A single process reduces nothing: its first micro-batch is the small batch.
+  /// A single process does not reduce gradients, so its first micro-batch is the small batch.
   void after_backward() override {
     if (run_->groups.gradients.size() == 1 && is_first_) add_squares(run_->sharded.grad_norm());
     is_first_ = false;

@@ -34,7 +34,7 @@ struct NoiseEstimate {
 /// n_small, n_big: squared norms of mean gradients over `small` and `big` rows. `small` < `big`.
 NoiseEstimate noise_estimate(double n_small, double small, double n_big, double big);
 
-/// Collects the small batches of a step on this rank as their gradients arrive.
+/// Accumulates the small batches of a step on this rank as their gradients arrive.
 class SmallBatches {
  public:
   /// Starts a step whose loss is the sum over tokens times `share` (1 / scored tokens of the step, times the loss
@@ -44,7 +44,7 @@ class SmallBatches {
   void add_rows(std::int64_t rows, std::int64_t scored_tokens);
   /// Adds the squared norm of part of the gradient accumulated since the last end_backward().
   void add_squares(double squares) { squares_ += squares, seen_ = true; }
-  /// The backward pass is over. If gradients arrived, they are those of one small batch.
+  /// Ends the backward pass. Gradients that arrived during it are those of one small batch.
   void end_backward();
 
   std::int64_t count() const { return count_; }
@@ -58,13 +58,13 @@ class SmallBatches {
   bool seen_ = false;
 };
 
-/// Averages over the steps of a run; older steps weigh less.
+/// Averages over the steps of a run; older steps have less weight.
 class NoiseScale {
  public:
-  static constexpr double decay = 0.98;  ///< factor of a step's weight with every later step
+  static constexpr double decay = 0.98;  ///< factor by which a step's weight shrinks with each later step
   /// Adds sums over `steps` steps; ignores sums that are not finite.
   void add(const NoiseEstimate& sums, std::int64_t steps);
-  /// In rows; empty while the estimates are meaningless (no step yet, or |G|^2 not above 0).
+  /// The noise scale in rows; empty while the estimates are meaningless (no step yet, or |G|^2 not above 0).
   std::optional<double> rows() const;
   const NoiseEstimate& average() const { return average_; }
 

@@ -21,9 +21,9 @@ using LossesOf =
 /// How an evaluation processes its batches.
 struct Evaluating {
   bool together = false;   ///< forward passes are collective: every rank runs the same number
-  LossesOf pipeline = {};  ///< runs batches through the pipeline's stages; empty: no pipeline
-  /// Called before each of a rank's `batches` batches, of which `done` are finished (missing ones at the end count
-  /// too). Returns whether to continue. Collective; the same answer on all ranks.
+  LossesOf pipeline = {};  ///< runs batches through the pipeline's stages; empty: not a pipeline
+  /// Called before each of a rank's `batches` batches, of which `done` are finished (batches missing at the end are
+  /// counted as well). Returns whether to continue. Collective; the same answer on all ranks.
   std::function<bool(std::int64_t done, std::int64_t batches)> goes_on = [](std::int64_t, std::int64_t) {
     return true;
   };
@@ -32,15 +32,16 @@ struct Evaluating {
 class Objective {
  public:
   virtual ~Objective() = default;
-  /// Model rows per row of data.
+  /// Number of model rows per row of data.
   virtual std::int64_t rows_of_sample() const { return 1; }
-  /// Rows arranged as loss() expects them.
+  /// Returns the rows arranged as loss() expects them.
   virtual data::Batch arranged(data::Batch rows) const { return rows; }
-  /// Same for rows that do not count: a rank without rows computes along for the other ranks' sake.
+  /// Same for dummy rows, whose results are ignored: a rank without rows takes part in the other ranks' collectives.
   virtual data::Batch arranged_idle(data::Batch rows) const = 0;
-  /// The sum over the rows times `scale`: a scalar with gradients. `batch` is on the model's device.
+  /// Returns the sum of the losses of the rows times `scale`, a scalar with gradients. `batch` is on the model's
+  /// device.
   virtual at::Tensor loss(const data::Batch& batch, double scale) = 0;
-  /// Same for mock rows, to see whether they fit into memory. Nothing is counted.
+  /// Same for mock rows, to see whether they fit into memory. Statistics are not updated.
   virtual at::Tensor trial_loss(const data::Batch& batch) = 0;
   /// Evaluates all validation rows once; nullopt if it was interrupted (Evaluating::goes_on). Collective.
   virtual std::optional<EvalMetrics> evaluate(const Evaluating& how) = 0;

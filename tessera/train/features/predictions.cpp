@@ -34,8 +34,8 @@ void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& 
                remedy));
   if (config.preference_loss != PreferenceLoss::none)
     throw InputError(
-        concat("--preference_loss contradicts mtp_num_layers: preferences compare whole answers, in which the "
-               "depths of multi-token prediction have no part; remove --preference_loss",
+        concat("--preference_loss contradicts mtp_num_layers: preference losses compare whole answers and do "
+               "not use multi-token prediction; remove --preference_loss",
                remedy));
 }
 
@@ -62,7 +62,7 @@ class PredictionsFeature : public MicroBatchFeature {
   }
   void divided(const RunContext& run) override { run_ = &run; }
   void begin_step(const StepStart& start) override {
-    run_->model->take_prediction_losses();  // discards those of a trial before the first step
+    run_->model->take_prediction_losses();  // discards the losses of a trial before the first step
     loss_factor_ = start.loss_factor;
     ++steps_;
   }
@@ -82,7 +82,7 @@ class PredictionsFeature : public MicroBatchFeature {
  private:
   const RunContext* run_ = nullptr;
   PredictionWindow window_;
-  std::int64_t steps_ = 0;  // since the last log
+  std::int64_t steps_ = 0;  // sums since the last log
   double loss_factor_ = 1;
 };
 

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Multi-token prediction in a run: which settings it can be combined with, and its log output.
+/// \file Multi-token prediction in a run: checks the settings combined with it, and logs its losses.
 
 #include <ATen/core/Tensor.h>
 
@@ -24,7 +23,7 @@ class RunFeature;
 /// context parallelism and preferences.
 void set_up_predictions(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups);
 
-/// This rank's part of the depths' losses between two logs.
+/// This rank's share of the depths' losses between two logs.
 class PredictionWindow {
  public:
   /// Adds the losses of a micro-batch (LanguageModel::take_prediction_losses); times `factor` they are the rank's part

@@ -41,7 +41,7 @@ at::Tensor tokens_of(const at::Tensor& labels) {
   return labels.slice(1, 1).ne(data::not_scored).sum(1).to(at::kDouble);
 }
 
-/// Folder of the model to read as the reference; empty with `read` true: config_name's model, initialized afresh.
+/// Folder of the model to read as the reference; empty with `read` true: config_name's model, newly initialized.
 struct Origin {
   bool read = false;
   std::string folder;
@@ -90,7 +90,7 @@ class Preferences : public RunFeature, public Objective {
   std::int64_t rows_of_sample() const override { return 2; }
   data::Batch arranged(data::Batch rows) const override { return data::as_pairs(rows); }
   data::Batch arranged_idle(data::Batch rows) const override { return data::as_pairs(rows); }
-  /// Sum over the pairs.
+  /// The loss summed over the pairs.
   at::Tensor loss(const data::Batch& batch, double scale) override;
   at::Tensor trial_loss(const data::Batch& batch) override;
   /// The loss and the rewards of the validation pairs, as in train/loop/evaluate.h: sums are added in the order of the
@@ -137,7 +137,8 @@ void Preferences::measure(models::LanguageModel& model, const data::Dataset& dat
     const std::int64_t own = k * group.size() + group.rank();
     const bool counts = own < batches;
     if (!counts && !together) break;
-    const std::int64_t first = counts ? own * size : 0;  // a rank without rows computes along for the other ranks' sake
+    // a rank without rows takes part in the other ranks' collectives
+    const std::int64_t first = counts ? own * size : 0;
     const std::int64_t count = std::min(size, all - first);
     const auto begin = reference.rows.begin() + first;
     const data::Batch batch = to_device(
@@ -154,11 +155,11 @@ void Preferences::measure(models::LanguageModel& model, const data::Dataset& dat
   reference.values.assign(found.const_data_ptr<double>(), found.const_data_ptr<double>() + found.numel());
 }
 
-/// Computes the reference's log-probabilities of all rows that the run has yet to see, and of the validation rows. The
+/// Computes the reference's log-probabilities for all rows that the run has yet to see and for the validation rows. The
 /// reference is ref_model_name_or_path, or the model before the first step (with LoRA: the model that is adapted). A
-/// resumed run reads that model again. Each rank computes its share; a reference that is read is whole on each rank
-/// meanwhile. Does nothing for losses without a reference. Returns a line for the log, or "". Throws InputError for a
-/// reference with another vocabulary.
+/// resumed run reads that model again. Each rank computes its share; a reference read from a folder is whole on each
+/// rank during this time. Does nothing for losses without a reference. Returns a line for the log, or "". Throws
+/// InputError for a reference with a different vocabulary.
 std::string Preferences::measure_reference() {
   const RunContext& run = *run_;
   const std::int64_t first_sample = run.plan.samples(run.plan.resumed_step),
@@ -245,7 +246,7 @@ std::optional<EvalMetrics> Preferences::evaluate(const Evaluating& how) {
     const std::int64_t own = k * group.size() + group.rank();
     const bool counts = own < batches;
     if (!counts && !how.together) break;
-    const std::int64_t first = counts ? own * size : 0;  // a rank without a batch computes along
+    const std::int64_t first = counts ? own * size : 0;  // a rank without a batch takes part in the others' collectives
     data::Batch rows = data::make_batch(dataset, in_order, first, std::min(size, dataset.size() - first));
     rows.first_row = first;
     const data::Batch batch = to_device(data::as_pairs(rows), group.device());

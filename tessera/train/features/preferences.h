@@ -1,7 +1,6 @@
 #pragma once
-/// \file
-/// --preference_loss: pairs of answers in a run: the reference's log-probabilities, the loss of a micro-batch, and the
-/// log output. The loss itself is in train/loss/preference.h.
+/// \file --preference_loss trains on pairs of answers. This feature computes the reference's log-probabilities and the
+/// loss of a micro-batch, and logs the metrics; the formulas are in train/loss/preference.h.
 
 #include <memory>
 

@@ -58,7 +58,7 @@ models::BalanceOptions::Form form_of(RouterLossForm form) {
   return Form::global_batch;
 }
 
-/// Refuses settings of experts for a model that has none.
+/// Throws InputError if settings of experts are given for a model that has none.
 void refuse_settings(const models::LanguageModel& model, const OptimizationConfig& config) {
   if (config.router_aux_loss_coef > 0 || config.router_z_loss_coef > 0 || config.moe_capacity_factor > 0)
     throw InputError(concat(config.router_aux_loss_coef > 0 ? "--router_aux_loss_coef"
@@ -163,7 +163,7 @@ RouterMetrics RouterWindow::close(const models::LanguageModel& model, const comm
   const models::RouterStatistics own = std::exchange(sums_, {});
   RouterMetrics metrics;
   if (experts == 0) return metrics;
-  at::Tensor all = at::zeros({3 + blocks * experts}, at::kDouble);  // losses; dropped; counts per block
+  at::Tensor all = at::zeros({3 + blocks * experts}, at::kDouble);  // losses, dropped tokens, counts per block
   all[0] = own.auxiliary_loss;
   all[1] = own.z_loss;
   all[2] = static_cast<double>(own.dropped);
@@ -205,7 +205,7 @@ class RoutersFeature : public RunFeature {
   }
   void divided(const RunContext& run) override { run_ = &run; }
   void begin_step(const StepStart& start) override {
-    run_->model->take_router_statistics();  // discards those of a trial before the first step
+    run_->model->take_router_statistics();  // discards the statistics of a trial before the first step
     micro_batches_ += run_->plan.micro_batches_with_rows(start.step);
   }
   bool reads_outcome() const override { return moves_biases_; }
@@ -227,7 +227,7 @@ class RoutersFeature : public RunFeature {
   const RunContext* run_ = nullptr;
   RouterWindow window_;
   bool moves_biases_ = false;
-  std::int64_t micro_batches_ = 0;  // over all ranks since the last log, excluding those without rows
+  std::int64_t micro_batches_ = 0;  // micro-batches of all ranks since the last log, excluding those without rows
 };
 
 }  // namespace

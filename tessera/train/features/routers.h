@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Mixtures of experts in a run: balancing the load of experts, and its log output.
+/// \file Mixtures of experts in a run: balances the load of the experts, and logs the routers' metrics.
 
 #include <tessera/models/language_model.h>
 #include <tessera/parallel/fully_shard.h>
@@ -23,18 +22,18 @@ class RunFeature;
 /// nothing for a model without experts. Throws InputError for contradictory settings.
 void set_up_routers(models::LanguageModel& model, const OptimizationConfig& config, const RunGroups& groups);
 
-/// Balancing without a loss (nn::update_bias): after a step with this rank's router `statistics`, moves the biases by
-/// which experts are chosen by `rate`. Collective. Does nothing for rate 0.
+/// Balancing without a loss (nn::update_bias): after a step with this rank's router `statistics`, moves the biases that
+/// influence the choice of experts by `rate`. Collective. Does nothing for rate 0.
 void update_router_biases(const models::LanguageModel& model, Sharded& sharded,
                           const models::RouterStatistics& statistics, double rate, const RunGroups& groups);
 
 /// Router statistics between two logs.
 class RouterWindow {
  public:
-  /// `statistics`: of this rank's passes in a step.
+  /// `statistics`: collected by this rank's passes in a step.
   void end_step(const models::RouterStatistics& statistics);
-  /// Sums over the ranks and resets: losses are means over the window's `micro_batches`, counted over all ranks.
-  /// Collective; the same model on all ranks. Empty without experts.
+  /// Sums over the ranks and resets the window: losses are means over the window's `micro_batches`, counted over all
+  /// ranks. Collective; all ranks must have the same model. Empty without experts.
   RouterMetrics close(const models::LanguageModel& model, const comm::Group& world, const RunGroups& groups,
                       std::int64_t micro_batches);
 

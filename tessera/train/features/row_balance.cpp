@@ -12,14 +12,14 @@
 namespace tessera::train {
 namespace {
 
-constexpr double used_share = 0.8;  // share of the free memory; the rest is a reserve
+constexpr double used_share = 0.8;  // share of the free memory that may be used; the rest is a reserve
 
 }  // namespace
 
 const std::vector<std::int64_t>& RowBalance::begin_step(const RunPlan& plan, std::int64_t step) {
   if (first_bytes_ == 0) first_bytes_ = resident_bytes();
   micro_batches_ = plan.micro_batches(step);
-  // The last step of an epoch may have too few rows for the micro-batches of all ranks.
+  // The last step of an epoch may have fewer rows than all ranks have micro-batches.
   balanced_ = plan.rows_of_step(step) / plan.data_ranks >= micro_batches_;
   shares_ = balanced_ ? balancer_.shares(plan.rows_of_step(step), micro_batches_) : plan.equal_shares(step);
   return shares_;
@@ -70,8 +70,8 @@ class RowBalanceFeature : public RunFeature {
   void prepare_model(ModelBuild& build) override {
     if (build.model.balance().experts > 0)
       throw InputError(
-          "--balance_batches: the routers' losses of a mixture of experts are means over micro-batches, so unequal "
-          "ones would change them; remove it");
+          "--balance_batches: the routers' losses of a mixture of experts are means over micro-batches, so "
+          "micro-batches of unequal size would change them; remove it");
     balance_.emplace(build.world, std::vector<double>());
     build.parts.shares = &*balance_;
   }

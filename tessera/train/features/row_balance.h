@@ -1,9 +1,9 @@
 #pragma once
-/// \file
-/// --balance_batches: how many rows of each step a rank takes, by measured speed (layout/batch/balancer.h).
+/// \file --balance_batches: determines from measured speeds how many rows of each step a rank takes
+/// (layout/batch/balancer.h).
 ///
-/// Every rank computes the same number of micro-batches, of more or fewer rows, so that the collectives of every
-/// strategy match. Measurements travel with the sums that ranks exchange before each step anyway.
+/// Every rank computes the same number of micro-batches, which differ only in their numbers of rows, so that the
+/// collectives of every strategy match. Measurements travel with the sums that ranks exchange before each step anyway.
 
 #include <tessera/comm/world.h>
 #include <tessera/layout/batch/balancer.h>
@@ -33,7 +33,7 @@ class RowBalance : public RowShares {
         balancer_(world.size(), std::move(seconds_per_row)) {}
 
   const std::vector<std::int64_t>& begin_step(const RunPlan& plan, std::int64_t step) override;
-  /// Two numbers per rank; only this rank's are not zero.
+  /// Two numbers per rank; only this rank's are nonzero.
   std::vector<std::int64_t> own_numbers() const override;
   void take_numbers(const std::int64_t* sums) override;
   void computed(double seconds) override;
@@ -49,7 +49,7 @@ class RowBalance : public RowShares {
   layout::BatchBalancer balancer_;
   std::vector<std::int64_t> shares_;
   std::int64_t micro_batches_ = 1;
-  bool balanced_ = true;  ///< the current step is balanced, and is measured afterwards
+  bool balanced_ = true;  ///< whether the current step is balanced and will be measured
   /// Measurements of the last computed step.
   struct Last {
     std::vector<std::int64_t> shares;
@@ -57,7 +57,7 @@ class RowBalance : public RowShares {
   };
   std::optional<Last> last_;
   std::int64_t first_bytes_ = 0;  ///< resident bytes before the first step
-  std::int64_t largest_ = 0;      ///< most rows of a micro-batch so far
+  std::int64_t largest_ = 0;      ///< largest number of rows in a micro-batch so far
 };
 
 /// Feature for --balance_batches; null: it is off.

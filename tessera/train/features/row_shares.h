@@ -15,10 +15,10 @@ class RowShares {
   /// Call before the rows of `step` are read: returns the shares of each rank.
   virtual const std::vector<std::int64_t>& begin_step(const RunPlan& plan, std::int64_t step) = 0;
   /// own_numbers(): this rank's numbers of the previous step, to be summed over the ranks; the same count on each.
-  /// take_numbers(): receives the sum.
+  /// take_numbers(): receives the sums.
   virtual std::vector<std::int64_t> own_numbers() const { return {}; }
   virtual void take_numbers(const std::int64_t* sums) { (void)sums; }
-  /// Reports that the current step was computed in this many seconds, not counting waiting for other ranks.
+  /// Reports that the current step was computed in this many seconds, excluding waits for other ranks.
   virtual void computed(double seconds) { (void)seconds; }
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-/// \file
-/// train/features/: the optional parts of a run. A feature has one owner: a header and a source here with its state,
-/// its work in a step, its texts and errors. features.cpp lists them in the order in which they act.
+/// \file train/features/: the optional parts of a run. Each feature has a header and a source here that contain
+/// everything about it: its state, its work in a step, its texts and errors. features.cpp lists them in the order in
+/// which they act.
 ///
 /// This header: the hooks, the only interface between a run and its features.
 
@@ -30,10 +30,10 @@ struct RunConfig;
 
 namespace tessera::train {
 
-/// Additions of features to a run before it is divided over the ranks.
+/// The additions that features make to a run before it is divided over the ranks.
 struct FeatureParts {
   std::vector<std::string> facts;  ///< lines about the run, for its start and its model card
-  Objective* objective = nullptr;  ///< its loss is trained; null: the model's own loss
+  Objective* objective = nullptr;  ///< the objective to train; null: the model's own loss
   RowShares* shares = nullptr;     ///< number of rows per rank; null: equal
   /// ShardingOptions::before_reduction; empty: no callback on gradients before they are reduced.
   std::function<void(const at::Tensor&)> before_reduction;
@@ -55,10 +55,11 @@ struct RunBegin {
   const std::string& folder;                      ///< folder of the checkpoint
   const comm::World& world;
   data::Datasets& datasets;
-  std::shared_ptr<const data::Dataset>& first_rows;  ///< rows that can be read at any time, if `datasets` has none
+  /// rows that can be read repeatedly, in case those in `datasets` cannot
+  std::shared_ptr<const data::Dataset>& first_rows;
 };
 
-/// The run once its model is divided over the ranks. It outlives the features' hooks.
+/// The run once its model is divided over the ranks. It is valid during all later hooks.
 struct RunContext {
   const RunConfig& config;
   const RunGroups& groups;
@@ -88,7 +89,7 @@ struct StepEnd {
 };
 
 /// One optional part of a run. Every rank has the same features and calls their hooks in list order, so a hook may be
-/// collective. Features do not call each other. The first three hooks report wrong settings by InputError.
+/// collective. Features do not call each other. The first three hooks throw InputError for wrong settings.
 class RunFeature {
  public:
   virtual ~RunFeature() = default;
@@ -107,14 +108,14 @@ class RunFeature {
   virtual void save(checkpoint::RunState& state) const { (void)state; }
 };
 
-/// A feature that acts within a step. A step that is compiled as a whole (--device xla) has no such places, and is
-/// refused beside one that acts.
+/// A feature that acts within a step. A step that is compiled as a whole (--device xla) has no such hooks, so the
+/// feature is refused there.
 class MicroBatchFeature : public RunFeature {
  public:
-  /// Around each micro-batch (a pipeline: after all of them).
+  /// Called before each micro-batch and after its backward pass (in a pipeline: after all backward passes).
   virtual void begin_micro_batch(const data::Batch& batch) { (void)batch; }
   virtual void after_backward() {}
-  /// What it is for users, "--gradient_noise_scale"; empty: it does nothing to `model`.
+  /// Its name for users, such as "--gradient_noise_scale"; empty: it does nothing to `model`.
   virtual std::string acts_on(const models::LanguageModel& model) const = 0;
 };
 

@@ -31,7 +31,7 @@ class StreamingFeature : public RunFeature {
   }
 
  private:
-  std::shared_ptr<data::RowStream> stream_;  // null: rows are read by number
+  std::shared_ptr<data::RowStream> stream_;  // null: rows are read by index
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace tessera::train {
 
 class RunFeature;
 
-/// Also used without --streaming: it refuses to resume from a checkpoint of a streaming run.
+/// Also used without --streaming: it then refuses to resume from a checkpoint of a streaming run.
 std::unique_ptr<RunFeature> make_streaming(const RunConfig& config);
 
 }  // namespace tessera::train

@@ -17,11 +17,11 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::size_t texts_at_once = 64;  // tokenized by a team before it takes more
+constexpr std::size_t texts_at_once = 64;  // number of texts that a team tokenizes before it takes more
 
 }  // namespace
 
-/// Teams that take numbered pieces of work until none are left: a slow piece delays one team, not all.
+/// Runs teams that take numbered pieces of work until none are left, so a slow piece delays only one team.
 struct Embedder::Teams {
   std::vector<std::unique_ptr<parallel::ThreadTeam>> all;
 
@@ -51,7 +51,7 @@ Embedder::Embedder(std::shared_ptr<models::SentenceEncoder> encoder, std::shared
       tokenizer_(std::dynamic_pointer_cast<const text::WordPieceTokenizer>(tokenizer)),
       options_(options),
       teams_(std::make_unique<Teams>()) {
-  if (!tokenizer_) throw InputError("BERT needs a WordPiece tokenizer, but the folder's is of another kind");
+  if (!tokenizer_) throw InputError("BERT needs a WordPiece tokenizer, but this folder has one of a different kind");
   if (tokenizer_->vocab_size() > encoder_->vocab_size())
     throw InputError(concat("the tokenizer has ", tokenizer_->vocab_size(), " tokens but the model's embedding has ",
                             encoder_->vocab_size(), " rows: they do not belong together"));
@@ -85,7 +85,7 @@ at::Tensor Embedder::embed(std::span<const std::string_view> texts, const std::f
     }
   });
 
-  // longest first: running out of memory shows at once, and the last pieces are short
+  // longest first: running out of memory shows immediately, and the last pieces are short
   std::vector<std::size_t> order(texts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),

@@ -18,17 +18,18 @@
 namespace tessera::train {
 
 struct EmbedOptions {
-  std::int64_t batch_size = 32;  ///< texts at once, per replica
+  std::int64_t batch_size = 32;  ///< texts per batch of a replica
   int replicas = 1;              ///< teams of threads; they share the weights
   int threads_per_replica = 0;   ///< 0: LibTorch's threads divided by replicas, at least 1
 };
 
 /// Counts for the summary line.
 struct EmbedCounts {
-  std::int64_t texts = 0, tokens = 0, padded_tokens = 0, cut = 0;  ///< cut: texts longer than the encoder's maximum
+  /// cut: number of texts truncated to the encoder's maximum length
+  std::int64_t texts = 0, tokens = 0, padded_tokens = 0, cut = 0;
 };
 
-/// Embeds texts part by part. One caller at a time.
+/// Embeds texts part by part. May be used by one caller at a time.
 class Embedder {
  public:
   /// Throws InputError for options that are not positive, or a tokenizer that does not match the encoder.

@@ -105,7 +105,7 @@ std::int32_t sample_token(const float* logits, std::int64_t vocabulary, const Ge
     rest -= weights[i];
     if (rest < 0) return ids[i];
   }
-  return ids.back();  // reached only by rounding
+  return ids.back();  // reached only because of rounding
 }
 
 std::vector<std::int32_t> generate(models::CausalLm& model, const std::vector<std::int32_t>& prompt,

@@ -13,7 +13,7 @@ double unigram_entropy(const data::Dataset& dataset, std::int64_t vocabulary, st
   std::int64_t tokens = 0;
   for (std::int64_t i = 0; i < dataset.size() && (i == 0 || tokens + dataset.length(i) <= max_tokens); ++i) {
     for (const std::int64_t id : dataset.read(i).labels) {
-      if (id == -100) continue;  // not scored, such as a prompt
+      if (id == -100) continue;  // not scored, as in a prompt
       TESSERA_CHECK(id >= 0 && id < vocabulary, "token id ", id, " of ", vocabulary);
       ++counts[static_cast<std::size_t>(id)];
       ++tokens;

@@ -56,14 +56,14 @@ void check_automatic_batch_size(const RunConfig& config, std::int64_t ranks) {
   if (!config.optimization.auto_find_batch_size) return;
   if (config.parallel.deterministic_reduce)
     throw InputError(
-        "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches decide the order of the sums; "
-        "give --per_device_train_batch_size yourself");
+        "--auto_find_batch_size contradicts --deterministic_reduce: the micro-batches determine the order of the sums; "
+        "set --per_device_train_batch_size yourself");
   const Strategy strategy = config.sharding.strategy;
   if (ranks > 1 && row_of(strategy).shard_gradients)
     throw InputError(
         concat("--auto_find_batch_size: with the strategy ", strategy, " over ", ranks,
                " processes, forward and backward are collective, and a process that runs out of memory would leave the "
-               "others waiting; use ddp or zero1, or give --per_device_train_batch_size yourself"));
+               "others waiting; use ddp or zero1, or set --per_device_train_batch_size yourself"));
 }
 
 }  // namespace tessera::train

@@ -29,17 +29,18 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t rows, std::int64_t colu
   return result;
 }
 
-/// Throws for batch contents that a program cannot take as arguments.
+/// Throws for batch contents that cannot be arguments of a program.
 void check_batch(const data::Batch& batch) {
   if (!batch.document_starts.empty())
     throw InputError(
-        "device xla: rows that hold several documents would need a program for each batch; give --packing false");
+        "device xla: rows that contain several documents would need a program for each batch; use --packing false");
   if (batch.images.defined()) throw InputError("device xla: batches with images cannot be compiled");
 }
 
 bool is_causal(const models::LanguageModel& model) { return model.objective() == data::Objective::Kind::next_token; }
 
-/// Whether rows may have different lengths. Reads all lengths, except of a stream, whose rows can be read only once.
+/// Whether rows may have different lengths. Reads all lengths, except those of a stream, whose rows can be read only
+/// once.
 bool lengths_differ(const data::Dataset& rows) {
   if (rows.streamed()) return true;
   const std::int64_t length = rows.size() > 0 ? rows.length(0) : 0;
@@ -79,8 +80,8 @@ void check_compilable(const models::LanguageModel& model, const data::Dataset* r
   const Rope rope = model.spec().rope.type;
   if (rope == Rope::dynamic || rope == Rope::longrope)
     throw InputError(
-        "device xla: rows are padded to few lengths, and this model's rotations (rope_type dynamic or longrope) follow "
-        "the length: give rows of one length (a text, block_size)");
+        "device xla: rows are padded to few lengths, and this model's rotations (rope_type dynamic or longrope) depend "
+        "on the length: use rows of one length (plain text with block_size)");
 }
 
 xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, std::optional<at::ScalarType> narrow, bool padded) {
@@ -88,7 +89,7 @@ xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, std::optiona
     data::Batch batch;
     batch.ids = given[0];
     batch.labels = given[1];
-    batch.random_key = 0;  // each pass sets its own (MicroBatch::random_key)
+    batch.random_key = 0;  // each pass sets its own key (MicroBatch::random_key)
     std::size_t next = 3;
     if (padded) batch.seen = at::arange(batch.ids.size(1)).unsqueeze(0).lt(given[next++].unsqueeze(1));
     if (given.size() > next) batch.types = given[next];
@@ -113,7 +114,7 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
   return options;
 }
 
-/// Updates on the devices. The host's update keeps the learning rates, and receives the states on request.
+/// The update on the devices. The host's update keeps the learning rates, and receives the states on request.
 class CompiledRun::DeviceUpdate final : public Update {
  public:
   explicit DeviceUpdate(CompiledRun& run) : run_(run) {}
@@ -218,7 +219,8 @@ class CompiledRun::Passes final : public StepPasses {
     given.tensors = {padded(batch.ids, shape.rows, shape.columns, 0), padded(batch.labels, shape.rows, labels, -100),
                      at::scalar_tensor(scale, at::kFloat)};
     if (shape.masks) {
-      const at::Tensor lengths = at::full({shape.rows}, shape.columns, at::kLong);  // arbitrary for rows of padding
+      const at::Tensor lengths =
+          at::full({shape.rows}, shape.columns, at::kLong);  // for rows of padding, any length will do
       std::ranges::copy(batch.lengths, lengths.data_ptr<std::int64_t>());
       given.tensors.push_back(lengths);
     }

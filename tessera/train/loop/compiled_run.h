@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// --device xla in the training loop: forward, backward and update are programs on the devices of a PJRT plug-in
-/// (xla/compiled_step.h). The module and the optimizer on the host have copies of weights and states, refreshed by
-/// bring_back() for checkpoints, the final model and a classifier's evaluations.
+/// (xla/compiled_step.h). The module and the optimizer on the host have copies of weights and states; bring_back()
+/// refreshes them for checkpoints, the final model and a classifier's evaluations.
 
 #include <tessera/train/core/update.h>
 #include <tessera/train/loop/passes.h>
@@ -29,7 +29,7 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
 /// A run's compiled step. Not copyable; must outlive the results of passes() and update().
 class CompiledRun {
  public:
-  /// Call after the module's weights are loaded.
+  /// Call once the module's weights are loaded.
   explicit CompiledRun(const PassParts& parts);
 
   std::unique_ptr<StepPasses> passes();

@@ -13,7 +13,7 @@ RunConfig with_full_determinism(RunConfig config) {
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::Context& context = at::globalContext();
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
-  context.setDeterministicFillUninitializedMemory(false);  // it only finds bugs and does not change results
+  context.setDeterministicFillUninitializedMemory(false);  // it only helps to find bugs and does not change results
   context.setDeterministicCuDNN(true);
   context.setBenchmarkCuDNN(false);
   const ParallelConfig& p = config.parallel;

@@ -114,7 +114,8 @@ std::optional<EvalMetrics> evaluate(models::LanguageModel& model, const data::Da
 
   const data::Sampler in_order(SamplingStrategy::sequential, dataset.size(), 0);
   const std::int64_t batch_size = form.batch_size, all_batches = (dataset.size() + batch_size - 1) / batch_size;
-  const std::int64_t own_batches = (all_batches + group.size() - 1) / group.size();  // the last ones may have no rows
+  // the last batches may have no rows
+  const std::int64_t own_batches = (all_batches + group.size() - 1) / group.size();
   Evaluation evaluation(own_batches, model.num_labels(), form.nan_filter);
   WaitingBatches waiting;  // for the pipeline
   std::int64_t batches = 0;
@@ -125,12 +126,13 @@ std::optional<EvalMetrics> evaluate(models::LanguageModel& model, const data::Da
     const std::int64_t own_row = (k * group.size() + group.rank()) * batch_size;
     const bool has_rows = own_row < dataset.size();
     if (!has_rows && !how.together) break;
-    const std::int64_t row = has_rows ? own_row : 0;  // a rank without a batch computes along for the other ranks' sake
+    // a rank without a batch takes part in the other ranks' collectives
+    const std::int64_t row = has_rows ? own_row : 0;
     batches += has_rows;
     const data::Batch batch =
         to_device(data::make_batch(dataset, in_order, row, std::min(batch_size, dataset.size() - row)), group.device());
     if (batch.scored_tokens == 0 && !how.together) continue;
-    // The scale keeps the fp32 result near 1, where it rounds like a mean.
+    // The scale keeps the fp32 result near 1, so that it rounds like a mean.
     const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, batch.scored_tokens));
     const bool counts = has_rows && batch.scored_tokens > 0;
     if (how.pipeline) {

@@ -15,7 +15,7 @@ bool was_given(const Value& resolved, const char* section, const char* name, boo
   return differs_from_default;
 }
 
-/// The process counts that V allows.
+/// The process counts that divide V = `shards`, at most 16 of them.
 std::string divisors(std::int64_t shards) {
   std::vector<std::string> numbers;
   for (std::int64_t n = 1; n <= shards && numbers.size() < 16; ++n)

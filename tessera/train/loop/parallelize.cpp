@@ -35,7 +35,7 @@ void keep_own_experts(Setup& setup) {
                                                : expert_parallel(groups.places_of_experts()));
 }
 
-/// How tp cuts the model; experts use a grid of their own.
+/// How tp cuts the model; experts have a grid of their own.
 layout::TensorPlan tensor_plan_of_run(const models::LanguageModel& model, const RunGroups& groups) {
   const layout::TensorPlan plan = models::tensor_plan(model);
   if (model.balance().experts == 0) return plan;
@@ -46,7 +46,7 @@ layout::TensorPlan tensor_plan_of_run(const models::LanguageModel& model, const 
       groups.places_of_experts());
 }
 
-/// --tp_size: cut parameters get their memory and their weights one by one.
+/// --tp_size: allocates and fills the cut parameters one by one.
 void cut_tensors(Setup& setup, ParallelModel& model) {
   const RunGroups& groups = setup.groups;
   if (groups.tensor_ranks() == 1) return;
@@ -63,12 +63,12 @@ void cut_tensors(Setup& setup, ParallelModel& model) {
   setup.weights.reset();
 }
 
-/// --cp_size: queries of this rank's tokens attend to the keys of all ranks.
+/// --cp_size: the queries of this rank's tokens attend to the keys of all ranks.
 void attend_over_ranks(Setup& setup) {
   if (setup.groups.context_ranks() > 1) setup.model->set_attention(context_attention_function(setup.groups.context));
 }
 
-/// Tells the engine about the stages of a pipeline, whose ends may share the embedding.
+/// Describes the stages of a pipeline to the engine; the first and the last stage may share the embedding.
 void add_stages(const Setup& setup, ShardingOptions& options) {
   const RunGroups& groups = setup.groups;
   if (groups.stages && groups.stages.size() > 1) options.stages = groups.stages;
@@ -82,7 +82,7 @@ void add_stages(const Setup& setup, ShardingOptions& options) {
     options.held_by_earlier_stage = {tied};
 }
 
-/// Tells the engine about experts: ranks with other experts hold the same non-expert parameters.
+/// Describes the experts to the engine: ranks with different experts hold the same non-expert parameters.
 void add_experts(const Setup& setup, ShardingOptions& options) {
   const RunGroups& groups = setup.groups;
   if (groups.beside && groups.beside.size() > 1)
@@ -101,7 +101,7 @@ void shard(Setup& setup, ParallelModel& model) {
   add_stages(setup, options);
   add_experts(setup, options);
   options.before_reduction = setup.parts.before_reduction;
-  bool filled = false;            // stays false if the model is not divided after all
+  bool filled = false;            // stays false if the engine does not divide the model
   std::exception_ptr unreadable;  // thrown after all ranks have finished the collectives of dividing
   if (setup.weights)
     options.load = [&](const std::string& name, at::IntArrayRef, std::int64_t begin, at::Tensor piece) {
@@ -140,7 +140,7 @@ void parallelize(Setup& setup, ParallelModel& model) {
   cut_tensors(setup, model);  // tp
   check_same_quantized(*setup.model, setup.groups.engine);
   attend_over_ranks(setup);             // cp
-  shard(setup, model);                  // dp, of this rank's stages and experts
+  shard(setup, model);                  // dp group of this rank's stages and experts
   recompute_activations(setup, model);  // around blocks whose parameters the engine gathers
 }
 

@@ -20,12 +20,12 @@ struct ParallelModel {
   Sharded& sharded() { return core.sharded(); }
 };
 
-/// Before weights are read: a pipeline rank keeps its stages, a rank of expert parallelism its experts. Throws
+/// Call before weights are read: a pipeline rank keeps its stages, and a rank of expert parallelism its experts. Throws
 /// InputError.
 void keep_own_parts(Setup& setup);
 
-/// The remaining steps, including weights: afterwards each rank has its parts of all parameters. Collective; errors
-/// such as wrong class names are thrown on every rank.
+/// Performs the remaining steps, including loading weights: afterwards each rank has its parts of all parameters.
+/// Collective; errors such as wrong class names are thrown on every rank.
 void parallelize(Setup& setup, ParallelModel& model);
 
 }  // namespace tessera::train

@@ -18,7 +18,8 @@ namespace {
 
 std::uint64_t seed_of(const Setup& setup) { return static_cast<std::uint64_t>(setup.config.optimization.seed); }
 
-/// The whole model: one micro-batch after another. The last backward reduces; in fixed order each one does.
+/// Passes through the whole model, one micro-batch after another. Only the last backward reduces gradients; in fixed
+/// order each one does.
 class WholeModel : public StepPasses {
  public:
   explicit WholeModel(const PassParts& parts) : parts_(parts) {}
@@ -59,7 +60,8 @@ class WholeModel : public StepPasses {
   const PassParts parts_;
 };
 
-/// Stages of the model on several ranks: one reduction after all micro-batches; in fixed order one per backward.
+/// Passes through stages of the model on several ranks. Gradients are reduced once, after all micro-batches; in fixed
+/// order once per backward.
 class PipelinedModel : public StepPasses {
  public:
   explicit PipelinedModel(const PassParts& parts)
@@ -94,7 +96,7 @@ class PipelinedModel : public StepPasses {
     comm::heartbeat().advance();
   }
 
-  /// Same as in the largest step.
+  /// Runs as many micro-batches as the largest step.
   void rehearse(const data::Batch& batch) override {
     const Sharded::AccumulateLocally together(parts_.model.sharded());
     pipeline_.rehearse({static_cast<std::size_t>(parts_.setup.plan.accumulation), batch});

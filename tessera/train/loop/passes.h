@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Forward and backward of a step: of the whole model on this rank, or of stages on several ranks.
+/// \file Runs forward and backward of a step: through the whole model on this rank, or through stages on several ranks.
 
 #include <tessera/comm/world.h>
 #include <tessera/train/features/objective.h>
@@ -28,10 +27,12 @@ class StepPasses {
   /// Computes the gradients of step `step` from this rank's micro-batches and reduces them over the ranks. Adds the
   /// losses to the window. Collective.
   virtual void compute(const std::vector<data::Batch>& batches, std::int64_t step, const LossScales& scales) = 0;
-  /// Runs a step of such micro-batches on this rank alone, to see whether it fits into memory. Leaves gradients behind.
+  /// Runs a step whose micro-batches are like `batch` on this rank alone, to see whether it fits into memory. Leaves
+  /// gradients behind.
   virtual void rehearse(const data::Batch& batch) = 0;
 
-  virtual LossesOf losses() { return {}; }               ///< computes losses for evaluations; empty: the model does
+  /// computes losses for evaluations; empty: the model computes them
+  virtual LossesOf losses() { return {}; }
   virtual std::string describe() const { return {}; }    ///< for the log; may be empty
   virtual std::string drawing() { return {}; }           ///< the last step as an SVG. Collective
   virtual std::string first_not_finite() { return {}; }  ///< origin of a NaN; empty: unknown. Collective
@@ -50,10 +51,10 @@ struct PassParts {
 /// Uses a pipeline if the setup has one.
 std::unique_ptr<StepPasses> make_passes(const PassParts& parts);
 
-/// In fixed order one rank of a pipeline logs the losses: adding up halves would give other bits than adding up whole
-/// losses.
+/// In fixed order one rank of a pipeline logs the losses: adding up partial losses would give different bits than
+/// adding up whole ones.
 bool one_tells_loss(const Setup& setup);
-/// The number of ranks with the same losses.
+/// Number of ranks that have the same losses.
 int ranks_with_same_loss(const RunGroups& groups);
 
 }  // namespace tessera::train

@@ -70,8 +70,9 @@ PipelinePlan plan_pipeline(const RunConfig& config, const models::LanguageModel&
 
 namespace {
 
-/// Names of the parameters that each of this rank's stages needs. Embeddings and end may be one unit of the engine, so
-/// each stage with either takes both. Depths of multi-token prediction, numbered after the blocks, are part of the end.
+/// Names of the parameters that each of this rank's stages needs. The embeddings and the end may be one unit of the
+/// engine, so a stage with either takes both. Depths of multi-token prediction, numbered after the blocks, are part of
+/// the end.
 std::map<int, std::vector<std::string>> names_by_stage(const PipelinePlan& plan, int rank,
                                                        const models::LanguageModel& model, const Sharded& sharded) {
   std::map<std::string, std::int64_t> blocks;  // "model.layers.3." -> 3
@@ -127,7 +128,7 @@ class PassesOfBatch {
   std::vector<double> scales;
   std::optional<at::ScalarType> narrow;
   models::KvCache* cache = nullptr;  ///< not null: computes next_logits() of batches[0]
-  std::int64_t parts_of_rows = 1;    ///< between stages each rank of tp has one of this many parts of the tokens
+  std::int64_t parts_of_rows = 1;    ///< number of parts into which the ranks of tp split the tokens between stages
   std::optional<parallel::StageRunner> runner;
 };
 
@@ -171,8 +172,8 @@ RunPipeline::RunPipeline(PipelinePlan plan, const RunConfig& config, const RunGr
     causal->set_next_logits([this](const at::Tensor& ids, models::KvCache& cache) { return next_logits(ids, cache); });
 }
 
-/// Compressed sums have no order to keep. Sums beyond the engine's group have one in fixed order, where the parts are
-/// joined before the reduction.
+/// Compressed sums need no particular order. Sums beyond the engine's group need one with deterministic_reduce, where
+/// the parts are joined before the reduction.
 void RunPipeline::watch_tied_parameter(const ShardingOptions& sharding) {
   const auto parameters = model_.named_parameters();
   const at::Tensor* const tied = parameters.find(model_.tied_parameter());
@@ -248,7 +249,7 @@ at::Tensor RunPipeline::next_logits(const at::Tensor& ids, models::KvCache& cach
   data::Batch batch;
   batch.ids = ids;
   passes_->batches = {batch};
-  passes_->narrow.reset();  // keeps the caller's, if any
+  passes_->narrow.reset();  // the caller's autocast type, if any, stays in effect
   passes_->parts_of_rows = 1;
   passes_->cache = &cache;
   const std::vector<at::Tensor> own = passes_->runner->run(schedule::forward_only(plan_.schedule, 1));

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Pipeline parallelism of a run (--pp_size): its stages, and passing a batch through them.
+/// \file Pipeline parallelism of a run (--pp_size): creates the stages and passes batches through them.
 
 #include <tessera/comm/group.h>
 #include <tessera/data/dataset.h>
@@ -28,11 +27,11 @@ namespace tessera::train {
 
 class PassesOfBatch;
 
-/// The cuts of the model and the schedule of each rank; the same on every rank.
+/// The cuts of the model and the schedule of each rank; identical on every rank.
 struct PipelinePlan {
   layout::schedule::Schedule schedule;    ///< schedule of a training step; computations only
   std::vector<layout::StagePart> stages;  ///< in the order of the forward pass
-  std::int64_t depths = 0;                ///< depths of multi-token prediction that the last stage computes
+  std::int64_t depths = 0;                ///< number of multi-token prediction depths that the last stage computes
 
   /// The stages on a rank of the pipeline.
   std::vector<layout::StagePart> parts_of(int rank) const;
@@ -58,23 +57,24 @@ class RunPipeline {
   /// Builds the schedule of steps with `micro_batches` micro-batches (--batch_size_schedule) before the first one.
   /// Throws InputError for a number that the schedule does not support.
   void prepare_for(std::int64_t micro_batches) { (void)schedule_of(static_cast<std::size_t>(micro_batches)); }
-  /// Forward and backward of a step's micro-batches, with losses multiplied by `scale`; gradients are accumulated and
-  /// not reduced (Sharded::AccumulateLocally), but in fixed order each backward reduces its own. Returns the losses, on
-  /// every rank. Collective over the pipeline.
+  /// Runs forward and backward of a step's micro-batches, with losses multiplied by `scale`. Gradients are accumulated
+  /// without being reduced (Sharded::AccumulateLocally), but in fixed order each backward reduces its own. Returns the
+  /// losses, on every rank. Collective over the pipeline.
   std::vector<double> train(const std::vector<data::Batch>& batches, double scale);
-  /// This rank's computations of a step, without exchanging anything (PipelineExecutor::rehearse): throws if they do
-  /// not fit into memory. Leaves gradients behind.
+  /// Runs this rank's computations of a step without communicating (PipelineExecutor::rehearse); throws if they do not
+  /// fit into memory. Leaves gradients behind.
   void rehearse(const std::vector<data::Batch>& batches);
   /// The losses of batches, each times its scale, without gradients; for a classifier also the values that
   /// take_predictions() returns. On every rank; collective over the pipeline.
   std::vector<double> evaluate(const std::vector<data::Batch>& batches, const std::vector<double>& scales);
-  /// models::CausalLm::next_logits() through all stages, on every rank; collective over the pipeline.
+  /// Computes models::CausalLm::next_logits() through all stages. Returns it on every rank; collective over the
+  /// pipeline.
   at::Tensor next_logits(const at::Tensor& ids, models::KvCache& cache);
-  /// The last step as measured, next to its schedule planned with the same costs: an SVG. Collective over the pipeline.
-  /// Each rank starts at 0, by its own clock.
+  /// An SVG that shows the last step as measured, next to its schedule planned with the same costs. Collective over the
+  /// pipeline. Each rank starts at 0, by its own clock.
   std::string drawing();
   /// Origin of a NaN or an infinity in the last passes: "first in stage 1, micro-batch 2 (1F2), on rank 3"; empty: no
-  /// stage passed one on. Collective over `group`: this pipeline, or the job.
+  /// stage produced one. Collective over `group`: this pipeline, or the job.
   std::string first_not_finite(const comm::Group& group) const;
   /// After the reduction: adds the gradients of the parameter that the first and the last stage share, so that both
   /// have the sum. Collective over the ranks of both stages.
@@ -94,7 +94,7 @@ class RunPipeline {
   std::function<void(bool)> enter_;
   std::unique_ptr<PassesOfBatch> passes_;
   std::optional<parallel::TiedGradient> tied_;
-  std::map<int, layout::schedule::Schedule> others_;     // for steps with other numbers of micro-batches
+  std::map<int, layout::schedule::Schedule> others_;     // schedules of steps with other numbers of micro-batches
   std::vector<layout::schedule::TimedAction> measured_;  // times of the last step
   int measured_micro_batches_ = 0;
 };

@@ -23,7 +23,8 @@ void ReplicaCheck::after_step(std::int64_t step) {
 void ReplicaCheck::before_save(std::int64_t step) {
   if (every_ <= 0 || step == equal_at_) return;
   clock_.enter(Phase::other, "check replicas");
-  // Groups without differences wait here for those with some: the second comparison uses other groups.
+  // Groups without differences wait here for groups with differences, because the second comparison uses different
+  // groups.
   const auto compare = [&](const auto& check) {
     run_on_all_ranks(world_.group(), [&] {
       try {

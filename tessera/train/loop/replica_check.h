@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// --check_replicas_steps: ranks that should have the same parameters compare them periodically. This catches flipped
-/// bits and updates that differ between ranks before they show as a model that does not learn.
+/// bits and updates that differ between ranks before they become visible as a model that does not learn.
 
 #include <tessera/comm/world.h>
 #include <tessera/parallel/replicas.h>
@@ -19,7 +19,7 @@ class ReplicaCheck {
   /// All arguments outlive this object.
   ReplicaCheck(const Setup& setup, comm::World& world, ParallelModel& model, RunClock& clock);
 
-  /// `step` steps are done. Collective. Throws Error if ranks differ.
+  /// Call after `step` steps; compares when it is time. Collective. Throws Error if ranks differ.
   void after_step(std::int64_t step);
   /// Also compares before every save, so that a restart never resumes from damaged parameters; does nothing if they
   /// were already compared since the last step.

@@ -33,8 +33,8 @@ void mark_output(const std::string& output_dir, const Restart& restart);
 void unmark_output(const std::string& output_dir);
 
 /// The checkpoints that this job has written so far, on disk and in memory, newest first, complete or not: a restarted
-/// rank resumes from the newest complete one, and otherwise starts as the job did. nullopt: this is not a restart, or
-/// the failed generations had not written anything: behave as at the first start.
+/// rank resumes from the newest complete one, or else starts as the job did. nullopt: this is not a restart, or the
+/// failed generations had not written anything, so the run behaves as at the first start.
 std::optional<std::vector<checkpoint::StepFolder>> checkpoints_of_job(const OutputConfig& output,
                                                                       const Restart& restart);
 

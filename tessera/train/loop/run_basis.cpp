@@ -5,7 +5,7 @@
 namespace tessera::train {
 namespace {
 
-/// The stored member; null: absent or of another kind.
+/// The stored member; null: absent or of a different kind.
 const Value* stored_member(const Value& stored, const char* name, Value::Kind kind) {
   const Value* const found = stored.is_object() ? stored.find(name) : nullptr;
   return found != nullptr && found->kind() == kind ? found : nullptr;

@@ -1,7 +1,6 @@
 #pragma once
-/// \file
-/// Facts besides the settings that determine the numbers of a run, as stored in a checkpoint, and what has changed
-/// since.
+/// \file Facts besides the settings that determine the numbers of a run, as stored in a checkpoint, and the changes
+/// since then.
 
 #include <tessera/base/value.h>
 
@@ -14,7 +13,7 @@ namespace tessera::train {
 struct RunBasis {
   std::int64_t processes = 1, rows_per_step = 1;
   /// Descriptions of contents for comparison (data/contents.h, checkpoint/weights_glance.h); empty: unknown or absent.
-  /// base_model: of adapters.
+  /// base_model: the model that adapters belong to.
   std::string training_data, validation_data, base_model;
 };
 

@@ -72,7 +72,8 @@ void RunNumbers::measure_yardsticks(bool tells) {
   if (tells) totals_.unigram_entropy = unigram_entropy(*setup_.rows_to_show(), setup_.model->vocab_size());
   if ((tells || is_divided(setup_, model_)) && !setup_.config.model.model_name_or_path.empty() && !setup_.resume)
     first_sample_ = sample_text(setup_);
-  world_.group().barrier().wait();  // the others wait here so that it does not count as a step's communication
+  // the other ranks wait here, so that their wait does not count as a step's communication
+  world_.group().barrier().wait();
 }
 
 void RunNumbers::start() {
@@ -133,7 +134,7 @@ std::int64_t RunNumbers::tokens_since_step_0() const {
   return tokens_ + (setup_.resume ? setup_.resume->num_input_tokens_seen : 0);
 }
 
-/// Averages over the steps of this process; machine state as of the last log.
+/// Averages over the steps of this process; the machine's state is that of the last log.
 Utilization RunNumbers::utilization(std::int64_t step) const {
   const RunPlan& plan = setup_.plan;
   const double steps = static_cast<double>(std::max<std::int64_t>(1, step - plan.resumed_step));

@@ -46,8 +46,8 @@ void check_vocabulary(const text::Tokenizer& tokenizer, const std::string& place
   if (tokenizer.vocab_size() <= model.vocab_size()) return;
   throw InputError(concat("the tokenizer '", place, "' has ", tokenizer.vocab_size(),
                           " tokens but the model's embedding has ", model.vocab_size(),
-                          " rows: use the tokenizer of the model or its adapters; a model whose "
-                          "adapters are merged first (--lora_merge) gets further rows"));
+                          " rows: use the tokenizer of the model or its adapters; merge the adapters first "
+                          "(--lora_merge) to add rows to the embedding"));
 }
 
 void say_rows_added(const text::Tokenizer& tokenizer, const std::string& place, std::int64_t before,
@@ -104,8 +104,8 @@ void warn_of_large_rank(const models::LanguageModel& model) {
   }
 }
 
-/// Freezes the model and adds adapters if the configuration asks for them; those of an adapter folder are loaded
-/// already.
+/// Freezes the model and adds adapters if the configuration asks for them; the adapters of an adapter folder are
+/// already loaded.
 std::optional<models::LoraConfig> set_up_adapters(models::LanguageModel& model, const RunConfig& config,
                                                   std::int64_t rank, bool rows_added) {
   const std::string& folder = config.model.model_name_or_path;
@@ -139,7 +139,8 @@ void check_projector_rate(const models::LanguageModel& model, const Optimization
   for (const auto& item : model.named_parameters())
     if (models::is_of_projector(item.key()) && item.value().requires_grad()) return;
   throw InputError(
-      "--mm_projector_lr: this run trains no projector: remove it, or train one (--vision_tower; for a model that "
+      "--mm_projector_lr: this run does not train a projector: remove it, or train one (--vision_tower; for a model "
+      "that "
       "already has one, in addition to adapters: --lora_modules_to_save multi_modal_projector)");
 }
 
@@ -190,13 +191,13 @@ SampleLength lengths_in_order(const Setup& setup) {
   return [rows, order](std::int64_t sample) { return rows->length(order(sample)); };
 }
 
-/// The quadratic share c of attention: a row of n tokens costs n + c n^2.
+/// The coefficient c of attention's quadratic cost: a row of n tokens costs n + c n^2.
 double attention_share(const models::LanguageModel& model) {
   const double linear = model.flops_per_token(0);
   return linear > 0 ? (model.flops_per_token(1024) - linear) / 1024 / linear : 0;
 }
 
-/// Also advances the heartbeat while tokens are made, by this process or another, so that the watchdog sees progress.
+/// Also advances the heartbeat while this process or another one tokenizes, so that the watchdog sees progress.
 data::ReadProgress heard_by_watchers(data::ReadProgress progress) {
   return [progress = std::move(progress), last = std::uint64_t{0}](const std::string& path, std::uint64_t done,
                                                                    std::uint64_t of) mutable {
@@ -229,14 +230,14 @@ std::optional<models::BlockChoice> chosen_layers(const OptimizationConfig& confi
 /// How the model gets its weights.
 struct ModelSource {
   std::string tokenizer_place;
-  std::int64_t rows_before = 0;                ///< embedding rows before rows are added; 0: none are added
+  std::int64_t rows_before = 0;                ///< embedding rows before more are added; 0: none are added
   std::optional<models::BlockChoice> layers;   ///< layers that the model starts with; empty: all layers of the folder
   std::optional<nn::QuantizedForm> quantized;  ///< weights are read and quantized one by one
   bool parts_only = false;                     ///< each rank reads its parts of the weights
   bool cut_later = false;                      ///< cut parameters get their memory one by one when they are cut
-  bool few_layers = false;                     ///< each rank keeps some of the layers or of their experts
+  bool few_layers = false;                     ///< each rank keeps some of the layers, or some of their experts
   bool deferred = false;                       ///< the model has no memory for its parameters yet
-  std::string weights_folder;  ///< folder with weights still to read; empty: already loaded, or from initializers
+  std::string weights_folder;  ///< folder with weights still to read; empty: already loaded, or set by initializers
 
   const models::BlockChoice* choice() const { return layers ? &*layers : nullptr; }
 };
@@ -306,7 +307,7 @@ ModelSource build_model(Setup& setup, const comm::World& world) {
   return source;
 }
 
-/// Checks that the model has the metric that the settings name.
+/// Throws unless the model has the metric that the settings name.
 void check_metric(Setup& setup, const comm::World& world) {
   const RunConfig& config = setup.config;
   const std::string why = why_no_metric(config.output.metric_for_best_model, setup.model->num_labels() > 0);
@@ -349,7 +350,7 @@ void note_numerics(const Setup& setup, const comm::World& world) {
     log::warning(slow);
 }
 
-/// Passes the features their state from the checkpoint.
+/// Hands the features their state from the checkpoint.
 void begin_features(Setup& setup, const comm::World& world) {
   if (!setup.resume_folder.empty()) {
     setup.resume = checkpoint::read_run_state(setup.resume_folder);
@@ -378,7 +379,7 @@ void load_weights(Setup& setup, ModelSource& source, const comm::World& world) {
   }
   if (!adapters.empty()) models::load_adapters(*setup.model, *setup.lora, adapters);
   if (!source.weights_folder.empty()) {
-    std::set<std::string> read;  // together with the adapters
+    std::set<std::string> read;  // read together with the adapters
     if (!adapters.empty())
       for (const std::string& name : checkpoint::adapter_names(adapters)) read.insert(name);
     const auto skip = [&](const std::string& name) { return checkpoint::is_adapter_name(name) || read.contains(name); };

@@ -26,7 +26,7 @@ namespace tessera::train {
 namespace {
 
 std::optional<at::ScalarType> dtype(FloatType type) {
-  if (type == FloatType::fp32) return std::nullopt;  // keeps the shards' type
+  if (type == FloatType::fp32) return std::nullopt;  // gathered parameters keep the type of the shards
   return type == FloatType::bf16 ? at::kBFloat16 : at::kHalf;
 }
 
@@ -63,7 +63,7 @@ double muon_bytes(const models::LanguageModel& model, const std::vector<layout::
   return elements > 0 ? 4 * numbers / elements : 0;
 }
 
-/// Bytes per element, on average: 8-bit states, or 32-bit ones where the optimizer keeps those.
+/// Bytes per element, on average: 8-bit states, or 32-bit states for parameters that need them.
 double eight_bit_bytes(const OptimizationConfig& config, const models::LanguageModel& model,
                        const std::vector<layout::Parameter>& parameters, const std::vector<bool>& trained) {
   const double narrow = config::optimizer_state_bytes(config), wide = config::wide_state_bytes(config);
@@ -93,8 +93,8 @@ std::int64_t adafactor_bytes(const std::vector<layout::Parameter>& parameters, c
   return 4 * numbers;
 }
 
-/// Bytes that a micro-batch of `tokens` tokens on this rank needs besides states: activations, the head, messages; on
-/// the fullest rank of a pipeline. Assumes one image per row for a model with image input.
+/// Bytes besides states that a micro-batch of `tokens` tokens needs on this rank: activations, the head, messages; in a
+/// pipeline, those on the fullest rank. Assumes one image per row for a model with image input.
 std::int64_t predicted_activations(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    std::int64_t tokens) {
   plan::Model planned = plan::read_model(model.hf_config());
@@ -140,7 +140,7 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
   options.reduce_dtype = dtype(s.reduce_dtype);
   options.buffer_dtype = dtype(s.buffer_dtype);
   options.reduction = comm::Reduction::sum;
-  // The loss is divided by all ranks' tokens, so a rank's gradients are those of its mean, already divided by the
+  // The loss is divided by all ranks' tokens, so a rank's gradients are those of its mean loss, already divided by the
   // number of ranks.
   const int ranks = group ? group.size() : static_cast<int>(p.num_processes);
   if (const double factor = config.optimization.gradient_predivide_factor; factor != 1 && ranks > 1)
@@ -257,14 +257,14 @@ void check_same_quantized(const models::LanguageModel& model, const comm::Group&
   for (std::size_t rank = 1; rank < checksums.size(); ++rank)
     if (checksums[rank] != checksums[0])
       throw InputError(concat("the quantized weights of process ", rank, " of ", group.size(),
-                              " differ from those of process 0: each reads --model_name_or_path on its own, so give "
-                              "all of them the same copy of the base model"));
+                              " differ from those of process 0: each reads --model_name_or_path on its own, so all "
+                              "of them need the same copy of the base model"));
 }
 
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    int rank) {
   parallel::ModuleParameters parameters = parallel::parameters_of(model);
-  if (dtype(config.sharding.param_dtype))  // the gathered parameters are narrow, the shards are not
+  if (dtype(config.sharding.param_dtype))  // only the gathered parameters are narrow; the shards are fp32
     for (layout::Parameter& parameter : parameters.tree.parameters) parameter.element_size = 4;
   std::vector<bool> trained;
   for (const parallel::NamedTensor& parameter : parameters.parameters)
@@ -289,7 +289,7 @@ layout::StateBytes predicted_bytes(const RunConfig& config, const models::Langua
   layout::StateBytes bytes = layout::state_bytes(parameters.tree, trained, options);
   if (config.optimization.optim == OptimizerKind::adafactor)
     bytes.optimizer = adafactor_bytes(parameters.tree.parameters, trained, shard_ranks);
-  bytes.parameters += models::quantized_sizes(model).bytes;  // whole on every rank
+  bytes.parameters += models::quantized_sizes(model).bytes;  // quantized weights are whole on every rank
   return bytes;
 }
 

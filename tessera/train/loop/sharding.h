@@ -18,7 +18,7 @@ struct RunConfig;
 
 namespace tessera::train {
 
-/// The units of the model, as configured.
+/// The policy that divides the model into units, as configured.
 layout::WrapPolicy wrap_policy(const RunConfig& config, const torch::nn::Module& model);
 
 /// `group`: the data-parallel ranks. The loss is scaled by the count of all ranks' tokens, so gradients are summed.
@@ -29,24 +29,25 @@ ShardingOptions sharding_options(const RunConfig& config, const torch::nn::Modul
 std::vector<std::string> block_classes(const torch::nn::Module& model);
 
 /// The units as rows of cells, with equal units merged ("h.0-11"), headings first. `prefetches`: parameters are
-/// gathered and freed, so the table shows what is gathered meanwhile; before the first step that is the next unit.
+/// gathered and freed, so the table also shows which unit is gathered in the background; before the first step that is
+/// the next unit.
 std::vector<std::vector<std::string>> unit_table(std::vector<ShardingUnit> units, bool prefetches);
-/// The rows as aligned lines: names to the left, numbers to the right.
+/// The rows as aligned lines: names are left-aligned, numbers right-aligned.
 std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& table);
 
-/// "full_shard over 4 processes, offload all, parameters bf16": how the run divides states; empty for plain data
-/// parallelism.
+/// "full_shard over 4 processes, offload all, parameters bf16": describes how the run divides states; empty for plain
+/// data parallelism.
 std::string describe_strategy(const RunConfig& config, const Sharded& sharded);
 
 /// The strategy, the table of units and the resulting bytes, as lines; empty for plain data parallelism.
 std::vector<std::string> describe_sharding(const RunConfig& config, const models::LanguageModel& model,
                                            const Sharded& sharded, std::int64_t rank);
 
-/// Every rank has read and quantized its frozen weights on its own, and they are never sent: throws InputError if they
-/// differ between ranks. Collective if the model has quantized weights.
+/// Every rank has read and quantized its frozen weights on its own, and they are never communicated: throws InputError
+/// if they differ between ranks. Collective if the model has quantized weights.
 void check_same_quantized(const models::LanguageModel& model, const comm::Group& group);
 
-/// State bytes of a rank of a shard group, computed from the settings alone, as a plan would.
+/// State bytes of a rank of a shard group, computed from the settings alone, as in `tessera plan`.
 layout::StateBytes predicted_bytes(const RunConfig& config, const models::LanguageModel& model, int shard_ranks,
                                    int rank);
 /// These bytes by kind, plus the activations of a micro-batch of `tokens` tokens: {"parameters": bytes, ...,

@@ -10,7 +10,7 @@
 namespace tessera::train {
 namespace {
 
-// A signal handler can access only static storage; only the handlers write both.
+// Signal handlers can access only static storage; nothing but the handlers writes to these two.
 volatile std::sig_atomic_t terminate_seen = 0;
 volatile std::sig_atomic_t interrupts_seen = 0;
 struct sigaction previous_terminate, previous_interrupt, previous_pipe;

@@ -1,4 +1,4 @@
-// The choice of a run's starting point: choose_start() of setup.h.
+// Chooses a run's starting point: choose_start() of setup.h.
 
 #include <tessera/train/loop/setup.h>
 
@@ -21,7 +21,7 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
     if (world.rank() == 0) require_unlocked(config.output.output_dir);
   });
   run_on_all_ranks(group, [&] { own = checkpoints_of_job(config.output, restart); });
-  // Rank 0 decides for all: a folder that another rank cannot see is detected when it is verified.
+  // Rank 0 decides for all ranks; verification detects a folder that another rank cannot see.
   Start start;
   start.restarted = comm::all_gather_text(group, own ? "restarted" : "")[0] == "restarted";
   if (start.restarted)
@@ -29,7 +29,7 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
         newest_whole(own.value_or(std::vector<checkpoint::StepFolder>()), group, rules, rejected).value_or("");
   if (start.checkpoint.empty()) {
     OutputConfig output = config.output;
-    start.overwrite = start.restarted && output.resume_from_checkpoint.empty();  // the failed generation's files
+    start.overwrite = start.restarted && output.resume_from_checkpoint.empty();  // files of the failed generation
     if (start.overwrite) output.overwrite_output_dir = true;
     run_on_all_ranks(group, [&] { check_output_folder(output); });
     start.checkpoint = checkpoint_to_resume(output, group, rules, rejected);

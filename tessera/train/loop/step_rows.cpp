@@ -38,8 +38,8 @@ data::Batch StepRows::read_rows(std::int64_t step, std::int64_t micro, const std
   return objective_.arranged(std::move(batch));
 }
 
-/// For a rank without rows in a small step: it computes along, since parts of the model may be on other ranks, and its
-/// result does not count.
+/// A batch for a rank without rows in a small step. Other ranks may hold parts of the model, so the rank must take part
+/// in the collectives; its result is ignored.
 data::Batch StepRows::idle_batch(std::int64_t step) const {
   const std::int64_t row = setup_.plan.first_row(step, 0, 0);
   data::Batch batch = data::make_batch(*setup_.datasets.train, sampler_, row, 1);
@@ -50,7 +50,7 @@ data::Batch StepRows::idle_batch(std::int64_t step) const {
   return batch;
 }
 
-/// --tokens_per_batch. Rows are numbered in the order of the step's micro-batches.
+/// For --tokens_per_batch. Rows are numbered in the order of the step's micro-batches.
 std::vector<data::Batch> StepRows::read_token_batches(std::int64_t step) const {
   const RunPlan& plan = setup_.plan;
   const std::vector<layout::TokenBatch> all = plan.token_steps->batches(step);

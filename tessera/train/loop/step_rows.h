@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// The rows of a step: which of them this rank computes, and in which micro-batches.
+/// \file Determines which rows of a step this rank computes, and in which micro-batches.
 
 #include <tessera/data/dataset.h>
 #include <tessera/train/features/objective.h>

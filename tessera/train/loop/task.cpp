@@ -100,7 +100,7 @@ Value with_dropout_of(const Value& config, const Value& before) {
       result.set(key, with_dropout_of(value, old != nullptr ? *old : before));
     else if (!changed)
       result.set(key, value);
-    else if (old != nullptr)  // otherwise the family's default applies again
+    else if (old != nullptr)  // otherwise the key is omitted, and the family's default applies again
       result.set(key, *old);
   }
   return result;
@@ -117,7 +117,8 @@ data::Datasets open_task_datasets(const RunConfig& config, const models::Languag
         "--mock_data generates counting texts for causal language models; use --train_file with this model");
   if (config.data.fim_data && objective.kind != data::Objective::Kind::next_token)
     throw InputError(
-        "--fim_data rearranges texts for models that continue them; this model already reads both sides: remove it");
+        "--fim_data rearranges texts for models that continue them, but this model already reads both sides: remove "
+        "it");
   data::Datasets datasets;
   const bool pairs = config.optimization.preference_loss != PreferenceLoss::none;
   if (pairs && objective.kind != data::Objective::Kind::next_token)

@@ -38,7 +38,7 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
   Setup setup;
   run_on_all_ranks(ranks.group(), [&] {
     setup = prepare(config, ranks, groups, start);
-    optim::make_plateau(make_schedule(config.optimization, setup.plan));  // reports bad parameters once, too
+    optim::make_plateau(make_schedule(config.optimization, setup.plan));  // also reports bad parameters only once
     optim::check_optimizer(optimizer_choice(config.optimization));
   });
   // A rank that cannot see the output folder would start from scratch while others resume.
@@ -49,9 +49,9 @@ std::unique_ptr<TrainingLoop> load(const RunConfig& config, const Value& resolve
   return std::make_unique<TrainingLoop>(std::move(setup), resolved, process_bytes);
 }
 
-/// Loads from the newest complete checkpoint, or as configured. Checksums are computed while loading, so nothing
-/// is read twice; if a checkpoint turns out to be damaged, what was loaded from it is dropped and the next one is
-/// tried.
+/// Loads from the newest complete checkpoint, or from the configured one. Checksums are computed while loading, so
+/// nothing is read twice; if a checkpoint turns out to be damaged, everything loaded from it is dropped and the next
+/// one is tried.
 std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value& resolved, comm::World& ranks,
                                             std::int64_t process_bytes, const RunGroups& groups) {
   const comm::LongPhase phase("loading");
@@ -63,7 +63,7 @@ std::unique_ptr<TrainingLoop> load_verified(const RunConfig& config, const Value
     checkpoint::Examination examination(start.checkpoint, all);
     start.sums = examination.sums();
     std::unique_ptr<TrainingLoop> loop;
-    std::exception_ptr failed;  // possibly because of the damage, so the verdict comes first
+    std::exception_ptr failed;  // the damage may have caused this error, so the verdict comes first
     try {
       loop = load(config, resolved, ranks, process_bytes, groups, start);
     } catch (const Error&) {
@@ -90,7 +90,8 @@ ExitCode run(const RunConfig& given, const Value& resolved, comm::World& ranks) 
       const auto loop = load_verified(checked_config(config, resolved, ranks), resolved, ranks, process_bytes, groups);
       if (!finds_batch_size || loop->fits()) return loop->run();
     }
-    const std::string told = halve_batch_size(config.optimization);  // the model and all its memory have been freed
+    const std::string told = halve_batch_size(config.optimization);  // at this point the model and all its memory have
+                                                                     // been freed
     if (ranks.rank() == 0) log::info(told);
   }
 }

@@ -28,10 +28,11 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
       step_(setup_.plan.resumed_step),
       update_(model_.core, world_.group(), setup_.config,
               {.find_source = [this] { return passes_->first_not_finite(); },
-               .before_failing = [this] { checkpoints_.finish(); },  // an earlier step's checkpoint is valid
+               // an earlier step's checkpoint is valid and is still completed
+               .before_failing = [this] { checkpoints_.finish(); },
                .before_update = [this] { clock_.enter(Phase::optimizer); },
                .outcome_at_once = setup_.features.reads_outcome()}) {
-  if (setup_.resume) setup_.resume->log_history = {};  // the journal continues it
+  if (setup_.resume) setup_.resume->log_history = {};  // the journal continues the history
   run_on_all_ranks(world_.group(), [&] { divide_model(); });
   run_on_all_ranks(world_.group(), [&] { make_optimizer(); });
 }
@@ -79,7 +80,7 @@ void TrainingLoop::make_optimizer() {
   setup_.resume_sums = nullptr;
 }
 
-/// The first output that is written.
+/// Writes the first output of the run.
 void TrainingLoop::open_output() {
   run_on_all_ranks(world_.group(), [&] {
     if (world_.rank() != 0) return;
@@ -118,7 +119,7 @@ ExitCode TrainingLoop::run() {
   numbers_.start();
   setup_.model->train();
 
-  // Without validation data the interrupted evaluation is dropped: after the next step it would be too late.
+  // Without validation data, an interrupted evaluation is not made up for: after the next step it would be too late.
   evaluation_due_ = setup_.datasets.validation && setup_.resume && setup_.resume->evaluation_due;
   const bool due = evaluation_due_;
   if (setup_.datasets.validation && (due || setup_.config.output.eval_on_start)) {
@@ -154,7 +155,7 @@ void TrainingLoop::train_one_step(const std::vector<data::Batch>& batches, const
   rows_.shares().computed(spent(Phase::forward) + spent(Phase::backward));
   last_ = update_.finish_step(step_ + 1);
   ++step_;
-  // Values reported for a step must include the device's work; otherwise the wait counts for the next step.
+  // Values reported for a step must include the device's work; otherwise the wait would be charged to the next step.
   if (plan().logs_after(step_) || plan().evaluates_after(step_) || plan().saves_after(step_)) update_.settle();
   setup_.features.each(&RunFeature::after_step, StepEnd{step_, last_.grad_norm, last_.taken});
   clock_.enter(Phase::other);
@@ -203,13 +204,13 @@ void TrainingLoop::log(bool tell) {
   clock_.collect();
 }
 
-/// Call before reading the model's weights or the optimizer's states, which may have been trained on other devices.
+/// Call before reading the model's weights or the optimizer's states: they may have been trained on other devices.
 void TrainingLoop::bring_back() {
   if (compiled_) compiled_->bring_back();
 }
 
-/// Sets `best` if no evaluation was better so far. A returned request interrupted the evaluation, which may take longer
-/// than the requester will wait.
+/// Sets `best` if no evaluation was better so far. If a request is returned, it interrupted the evaluation, which might
+/// have taken longer than the requester waits.
 StopRequest TrainingLoop::evaluate(bool& best) {
   update_.settle();
   if (!passes_->losses()) bring_back();  // otherwise the devices evaluate
@@ -247,13 +248,13 @@ StopRequest TrainingLoop::evaluate(bool& best) {
   return StopRequest::none;
 }
 
-/// The end of the loop, for any reason.
+/// Called when the loop ends, for whatever reason.
 ExitCode TrainingLoop::finish(StopRequest stop) {
   const comm::LongPhase phase("finishing");
   update_.settle();
   const bool done = stop == StopRequest::none;
   if (numbers_.window().steps() > 0)
-    log(setup_.config.output.logging_strategy != Interval::no);  // after an early stop between two logs
+    log(setup_.config.output.logging_strategy != Interval::no);  // steps since the last log, after an early stop
   checkpoints_.finish();
   if (stop == StopRequest::terminate && checkpoints_.saved_step() != step_) {
     save();
@@ -292,7 +293,7 @@ void TrainingLoop::write_timeline() {
   journal_.note(concat("timeline: ", output_->path("trace.json"), " (open it in ui.perfetto.dev)"));
 }
 
-/// On rank 0: model card, report, last lines of the log.
+/// On rank 0: writes the model card, the report and the last lines of the log.
 void TrainingLoop::write_papers(StopRequest stop) {
   if (!output_) return;
   const bool done = stop == StopRequest::none;

@@ -1,10 +1,9 @@
 #pragma once
-/// \file
-/// train/loop/: a run from start to end: planning, the step, evaluation, signals.
+/// \file train/loop/ covers a run from start to end: planning, the step, evaluation, signals.
 ///
-/// train/: one run from configuration to a trained folder. This header: the loop of a run, as one object: its members
-/// and parts, each part in its own file: training_loop.cpp (from the first step to the end), training_step.cpp (one
-/// step), training_saves.cpp (checkpoints and the finished model).
+/// train/ takes one run from its configuration to the folder of a trained model. This header declares the loop of a run
+/// as one object. Its parts are in separate files: training_loop.cpp (from the first step to the end),
+/// training_step.cpp (one step), training_saves.cpp (checkpoints and the finished model).
 
 #include <tessera/comm/world.h>
 #include <tessera/train/core/checkpoint_manager.h>
@@ -43,11 +42,11 @@ class TrainingLoop {
   ExitCode run();
 
  private:
-  /// The agreement between the ranks before every step.
+  /// Results of the agreement between the ranks before every step.
   struct Agreement {
     StepCounts counts;
     StopRequest stop = StopRequest::none;
-    bool save_ended = false;  ///< every rank has finished its part of the current checkpoint
+    bool save_ended = false;  ///< whether every rank has finished its part of the current checkpoint
   };
 
   // training_loop.cpp
@@ -87,7 +86,7 @@ class TrainingLoop {
   Objective& objective() { return setup_.parts.objective != nullptr ? *setup_.parts.objective : model_loss_; }
   void bring_back();
   bool divided() { return is_divided(setup_, model_); }
-  /// Checkpoints of whole tensors, written by rank 0; PEFT supports only one file of adapters.
+  /// Whether checkpoints consist of whole tensors, written by rank 0; PEFT supports only one file of adapters.
   bool saves_whole() const { return setup_.config.output.save_state_dict_type == StateDictType::full || setup_.lora; }
 
   Setup setup_;
@@ -98,7 +97,7 @@ class TrainingLoop {
   ParallelModel model_;
   RunClock clock_;
   RunNumbers numbers_;
-  std::optional<RunContext> context_;    // for the features, once the model is divided
+  std::optional<RunContext> context_;    // passed to the features once the model is divided
   std::optional<CompiledRun> compiled_;  // --device xla
   std::unique_ptr<StepPasses> passes_;
   ReplicaCheck replicas_;
@@ -107,7 +106,7 @@ class TrainingLoop {
   std::optional<OutputFolder> output_;  // rank 0
   Journal journal_;
   std::int64_t step_ = 0;        // steps done
-  bool evaluation_due_ = false;  // a stop request interrupted it
+  bool evaluation_due_ = false;  // a stop request interrupted the evaluation
   GuardedUpdate update_;
   GuardedUpdate::Outcome last_;
 };

@@ -1,4 +1,4 @@
-// Checkpoints, the best of them, and the finished model.
+// Saves checkpoints, tracks the best one, and writes the finished model.
 
 #include <tessera/train/loop/training_loop.h>
 
@@ -80,7 +80,7 @@ void TrainingLoop::renew_output_lock() {
   });
 }
 
-/// A run that trains adapters saves only them, with PEFT's names.
+/// A run that trains adapters saves only these, under PEFT's names.
 std::vector<SavedModel> TrainingLoop::fill(SaveContents& contents) {
   if (output_) {
     checkpoint::RunState state = run_state();
@@ -97,13 +97,13 @@ std::vector<SavedModel> TrainingLoop::fill(SaveContents& contents) {
     std::erase_if(model.untrained, [&](const UntrainedTensor& tensor) {
       return std::find(kept.begin(), kept.end(), tensor.name) == kept.end();
     });
-    if (setup_.lora->ties_embeddings)  // also under the head's name, so that any PEFT version finds both
+    if (setup_.lora->ties_embeddings)  // stored under the head's name as well, so that any PEFT version finds both
       for (const ShardedParameter& trained : model_.sharded().named_parameters())
         if (trained.name == setup_.model->tied_parameter() && !is_of_earlier_stage(model_.sharded(), trained.name))
           model.untrained.push_back(copy_of(model_.sharded(), trained, "lm_head.weight"));
     for (UntrainedTensor& tensor : model.untrained) tensor.name = concat(checkpoint::kAdapterPrefix, tensor.name);
   } else {
-    model.untrained = frozen_tensors(model_.sharded());  // biases for choosing experts
+    model.untrained = frozen_tensors(model_.sharded());  // biases that influence the choice of experts
     put_in_writing_order(model.untrained);
   }
   return {std::move(model)};
@@ -114,7 +114,7 @@ void TrainingLoop::saved(const SaveOutcome& outcome) {
   write_report();
 }
 
-/// The run's final model is the best one that it has saved.
+/// The run ends with the best model that it has saved.
 void TrainingLoop::load_best_model() {
   const std::string folder = checkpoints_.best().checkpoint_to_load(world_.rank());
   if (folder.empty()) return;
@@ -137,7 +137,8 @@ void TrainingLoop::save_final_model() {
               [this](const std::string& name) {
                 return is_part_of_model(name) && output_ && output_->files().holds(name);
               },
-          // Called before publishing, so that a run killed meanwhile leaves no file that would count as the user's.
+          // Called before publishing, so that a run killed in between does not leave a file that would be mistaken for
+          // the user's.
           .before_publishing = [this](const std::vector<std::string>& names) { output_->note_new_files(names); }}};
   renew_output_lock();
   std::vector<SavedModel> models = fill(contents);

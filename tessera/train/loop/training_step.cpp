@@ -1,4 +1,4 @@
-// One step: the agreement between ranks, forward and backward.
+// Runs one step: the agreement between ranks, forward and backward.
 
 #include <tessera/train/loop/training_loop.h>
 
@@ -15,7 +15,7 @@
 
 namespace tessera::train {
 
-/// Sums the counts of the step over all ranks (the loss is divided by the scored tokens), and finds out whether any
+/// Sums the counts of the step over all ranks (the loss is divided by the scored tokens), and determines whether any
 /// rank was asked to stop and whether all ranks have written their parts of a checkpoint.
 TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batch>& batches) {
   const comm::Tag tag("step");
@@ -34,7 +34,7 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
   const std::vector<std::int64_t>& sums = numbers;
   rows_.shares().take_numbers(sums.data() + counted);
   if (sums[0] == 0) throw Error(concat("step ", step_ + 1, ": no token of the batch is scored (all labels are -100)"));
-  const std::int64_t same = ranks_with_same_loss(setup_.groups);  // these ranks have counted the same rows
+  const std::int64_t same = ranks_with_same_loss(setup_.groups);  // these ranks have each counted the same rows
   return {{sums[0] / same, sums[1] / same, sums[2] / same, sums[5] / same},
           sums[4] > 0   ? StopRequest::interrupt
           : sums[3] > 0 ? StopRequest::terminate
@@ -42,8 +42,8 @@ TrainingLoop::Agreement TrainingLoop::agree_on_step(const std::vector<data::Batc
           sums[6] == world_.size()};
 }
 
-/// --exit_duration_in_mins. A run always takes at least one step, so that it makes progress however often it is
-/// resumed.
+/// For --exit_duration_in_mins. A run takes at least one step, so that it makes progress even if each resumed run exits
+/// early.
 bool TrainingLoop::time_is_over() const {
   const double minutes = setup_.config.optimization.exit_duration_in_mins;
   return minutes > 0 && step_ > plan().resumed_step && seconds_since_process_start() >= 60 * minutes;
@@ -64,9 +64,9 @@ StopRequest TrainingLoop::stop_of_all() const {
   return asked[0] > 0 ? StopRequest::terminate : StopRequest::none;
 }
 
-/// The loss of a step is the mean over its scored tokens, wherever they are, so each share is divided by the count over
-/// all ranks and micro-batches, and the reduction is a sum. Without average_tokens_across_devices it is the mean, over
-/// the ranks that have rows, of the mean over the rank's own scored tokens.
+/// The loss of a step is the mean over its scored tokens, whichever rank they are on, so each share is divided by the
+/// count over all ranks and micro-batches, and the reduction is a sum. Without average_tokens_across_devices it is the
+/// mean, over the ranks that have rows, of the mean over the rank's own scored tokens.
 LossScales TrainingLoop::loss_scales(const std::vector<data::Batch>& batches, const StepCounts& all_ranks) const {
   const double share = 1.0 / static_cast<double>(all_ranks.scored_tokens), factor = model_.core.loss_factor();
   if (setup_.config.optimization.average_tokens_across_devices) return {.scale = share * factor};
@@ -117,7 +117,7 @@ bool TrainingLoop::fits() {
     passes_->rehearse(batch);
     model_.sharded().zero_grad();
   });
-  nn::release_unused_memory();  // the run starts as one of this batch size would
+  nn::release_unused_memory();  // the run starts as if it had been configured with this batch size
   return fit;
 }
 

@@ -9,7 +9,7 @@
 namespace tessera::train {
 namespace {
 
-/// log(exp x / (1 - exp x)) for x < 0; a certain answer (x = 0 in double) counts as almost certain.
+/// log(exp x / (1 - exp x)) for x < 0; a certain answer (x = 0 in double) is treated as almost certain.
 at::Tensor log_odds(const at::Tensor& x) {
   constexpr double nearly_certain = -1e-12;
   const at::Tensor below = x.clamp_max(nearly_certain);

@@ -2,9 +2,9 @@
 /// \file
 /// train/loss/: losses computed from a model's log-probabilities of whole rows.
 ///
-/// Losses of pairs of answers to one prompt, one of them chosen and the other rejected. With log-probabilities of
-/// the answers' tokens given the prompt, of the trained model (w: chosen, l: rejected) and of a reference (rw, rl), and
-/// d = (w - rw) - (l - rl):
+/// Losses of pairs of answers to one prompt, one of them chosen and the other rejected. The log-probabilities of the
+/// answers' tokens given the prompt are w (chosen) and l (rejected) for the trained model, and rw and rl for a
+/// reference. With d = (w - rw) - (l - rl):
 ///
 /// | loss | formula | log-probabilities |
 /// |---|---|---|
@@ -43,7 +43,7 @@ struct PreferenceTerms {
 
 /// `sums`: double [2 n] on any device: the sum of the log-probabilities of an answer's tokens; 2 i is the chosen and 2
 /// i + 1 the rejected answer of pair i. `tokens`: double [2 n], the number of these tokens (at least 1). `reference`:
-/// sums of the reference model, double [2 n]; undefined if the loss needs none.
+/// sums of the reference model, double [2 n]; undefined if the loss needs no reference.
 PreferenceTerms preference_terms(const OptimizationConfig& config, const at::Tensor& sums, const at::Tensor& tokens,
                                  const at::Tensor& reference);
 

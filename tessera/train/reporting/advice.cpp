@@ -33,7 +33,8 @@ Advice memory_advice(const Utilization& run) {
                                    " of it activations: halve --per_device_train_batch_size (now ", run.micro_batch,
                                    ") and double --gradient_accumulation_steps; the losses stay the same")};
   if (run.local_ranks > 1)
-    return {"memory-bound", concat(need, ": use fewer processes with more threads each, which hold fewer copies")};
+    return {"memory-bound",
+            concat(need, ": use fewer processes with more threads each, so that there are fewer copies of the model")};
   return {"memory-bound",
           concat(need, activations ? ": lower --block_size" : ": train with --lora_r or a smaller model",
                  ", or use a host with more memory")};
@@ -91,7 +92,7 @@ Advice compute_advice(const Utilization& run, double share) {
   if (run.steps < few_steps)
     return {"compute-bound",
             concat(why, "; ", plural(run.steps, "step"), run.steps == 1 ? " is" : " are", " too few for advice")};
-  // A rank that waits for others is not idle for lack of work.
+  // A rank that waits for others does not lack work.
   const double steps = total(run) - at(run.seconds, Phase::other);
   const double working = steps > 0 ? 1 - at(run.seconds, Phase::communication) / steps : 1;
   const bool idle = run.cpu_utilization > 0 && run.cpu_utilization < idle_threads * working;
@@ -112,10 +113,9 @@ Advice compute_advice(const Utilization& run, double share) {
     return {"compute-bound",
             concat(why, ": larger matrices would help; raise --per_device_train_batch_size (now ", run.micro_batch, ")",
                    run.accumulation > 1 ? " and lower --gradient_accumulation_steps" : "")};
-  return {"compute-bound",
-          concat(why, inefficient ? ": the model's matrices are small; a wider model or longer blocks use the "
-                                    "processor better, more cores train faster"
-                                  : ": as it should be; more cores or hosts train faster")};
+  return {"compute-bound", concat(why, inefficient ? ": the model's matrices are small; a wider model or longer blocks "
+                                                     "would use the processor better, and more cores would train faster"
+                                                   : ", as it should be; more cores or hosts would train faster")};
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ std::string header_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string line;
   std::getline(file, line);
-  // Empty, or a header truncated by a power failure.
+  // The file is empty, or its header was truncated by a power failure.
   if (file.eof() && kHeader.starts_with(line)) return std::string(kHeader);
   if (file.eof() || !line.starts_with("step,"))
     throw InputError(concat(path, " begins with '", line.substr(0, 60),
@@ -42,7 +42,7 @@ CsvLog::CsvLog(const std::string& path, std::int64_t resumed_step) {
   if (resumed_step >= 0) {
     const auto commas = std::count(header.begin(), header.end(), ',');
     keep_lines(path, concat(header, "\n"), [&](std::string_view line, bool ended) {
-      const auto step = parse_int(line.substr(0, line.find(',')));  // the header has none
+      const auto step = parse_int(line.substr(0, line.find(',')));  // the header has no such column
       return ended && step && *step <= resumed_step && std::count(line.begin(), line.end(), ',') == commas;
     });
   } else {

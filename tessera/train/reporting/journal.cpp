@@ -21,7 +21,7 @@ double unix_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// Markdown that shows a text verbatim.
+/// Returns Markdown that shows a text verbatim.
 std::string as_code(const std::string& text) {
   std::string out;
   for (const std::string& line : split(text, '\n')) out += "    " + line + "\n";
@@ -70,7 +70,7 @@ void Journal::open_events(OutputFolder& output, const Value& configuration) {
   try {
     std::string folder = config_.logging_dir.empty() ? output.path("runs") : config_.logging_dir;
     if (!config_.run_name.empty())
-      folder = path_join(folder, file_name_of(config_.run_name));  // TensorBoard shows the folder's name
+      folder = path_join(folder, file_name_of(config_.run_name));  // TensorBoard displays the folder's name
     events_.emplace(folder, now, resumed_step_ + 1);
     if (config_.logging_dir.empty()) {
       const std::filesystem::path inside = events_->path(), out = output.path("");
@@ -169,7 +169,7 @@ void Journal::expose() {
   expositions_.submit([this, text = prometheus_text(exposition_)] {
     try {
       write_file_atomically(config_.metrics_file, text);
-    } catch (const std::exception& error) {  // a full disk of the metrics collector must not end the training
+    } catch (const std::exception& error) {  // a full disk on the metrics collector's side must not end the training
       if (!std::exchange(exposition_failed_, true)) log::warning("--metrics_file: ", error.what());
     }
   });

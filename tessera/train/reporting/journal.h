@@ -25,16 +25,16 @@ namespace tessera::train {
 /// Every rank has one; only rank 0's writes anything. Not thread-safe.
 class Journal {
  public:
-  /// Throws InputError if --metrics_port cannot be listened on.
+  /// Throws InputError if it cannot listen on --metrics_port.
   Journal(const Setup& setup, const comm::World& world);
 
-  /// Called once on rank 0 when it is time to write: from then on metrics go to metrics.jsonl of `output` and to the
+  /// Called once on rank 0 when writing may begin. From then on metrics go to metrics.jsonl of `output` and to the
   /// targets of --report_to: an event file in --logging_dir, which starts with `configuration`, and metrics.csv.
   /// `output` must outlive this object. Throws InputError if one of them cannot be created.
   void open(OutputFolder& output, const Value& configuration);
 
   void note(const std::string& text) { progress_.note(text); }
-  /// Reports a finished step; `state()` is called only if someone can see the result.
+  /// Reports a finished step; `state()` is called only if the result is shown somewhere.
   template <class State>
   void step(State&& state) {
     if (progress_.mode() == Progress::Mode::terminal) progress_.step(state());
@@ -47,11 +47,11 @@ class Journal {
   void evaluated(const EvalMetrics& metrics);
   void sampled(std::int64_t step, const std::string& prompt, const std::string& text);
   void ended(const RunTotals& totals);
-  /// Ends the progress line and writes --metrics_file a last time.
+  /// Ends the progress line and writes --metrics_file for the last time.
   void close();
 
-  /// Entries in the form of Hugging Face's trainer_state.json, including those before a resume; beyond 1,024 a sample
-  /// (log_sample.h), which depends only on the lines and not on where the run was resumed.
+  /// Entries in the form of Hugging Face's trainer_state.json, including those before a resume. More than 1,024 entries
+  /// are reduced to a sample (log_sample.h), which depends only on the lines and not on where the run was resumed.
   std::vector<Value> log_history() const { return log_history_.lines(); }
 
  private:

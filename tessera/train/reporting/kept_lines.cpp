@@ -23,7 +23,8 @@ void keep_lines(const std::string& path, std::string_view head,
       waiting.clear();
     };
     std::ifstream file(path, std::ios::binary);
-    if (!file && path_exists(path)) throw Error(concat("cannot read ", path, ", whose earlier lines must be kept"));
+    if (!file && path_exists(path))
+      throw Error(concat("cannot read ", path, ", whose earlier lines this run continues"));
     for (std::string line; std::getline(file, line);) {
       if (!keep(line, !file.eof())) continue;
       waiting += line;

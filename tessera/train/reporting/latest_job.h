@@ -9,9 +9,9 @@
 
 namespace tessera::train {
 
-/// One thread does one job at a time. Of the jobs that arrive meanwhile only the last one waits, and the others are
-/// dropped: the submitter is never held up, and at most one job waits however slow the disk is. The thread starts with
-/// the first job. submit() and finish() must be called by one thread at a time.
+/// A thread that does one job at a time. Of the jobs that arrive while it is busy, only the last one waits and the
+/// others are dropped: the submitter is never blocked, and at most one job waits, however slow the disk is. The thread
+/// starts with the first job. submit() and finish() must be called by one thread at a time.
 class LatestJob {
  public:
   /// `name`: the name of the thread in top and debuggers, at most 15 characters.
@@ -22,7 +22,7 @@ class LatestJob {
 
   /// `job` must not throw.
   void submit(std::function<void()> job);
-  /// Returns when the last submitted job is done.
+  /// Waits until the last submitted job is done.
   void finish();
 
  private:
@@ -33,7 +33,7 @@ class LatestJob {
   std::condition_variable changed_;
   std::function<void()> waiting_;
   bool running_ = false, ends_ = false;
-  std::thread thread_;  // last: it uses the other members
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 }  // namespace tessera::train

@@ -1,7 +1,7 @@
 #pragma once
 /// \file
 /// Log lines in the format of Hugging Face's Trainer (a Python dictionary per line; its values are numbers in
-/// transformers 4 and strings in 5), for people and scripts that read those.
+/// transformers 4 and strings in 5), for people and scripts that read such lines.
 
 #include <tessera/train/reporting/metrics.h>
 
@@ -9,8 +9,8 @@
 
 namespace tessera::train {
 
-/// repr() of a Python float: the shortest digits that read back as the same double; an exponent below 1e-4 and from
-/// 1e16; "nan", "inf".
+/// repr() of a Python float: the shortest digits that read back as the same double, with an exponent below 1e-4 and
+/// from 1e16 on; "nan", "inf".
 std::string python_repr(double value);
 /// Same, after rounding to `digits` significant digits.
 std::string python_repr(double value, int digits);

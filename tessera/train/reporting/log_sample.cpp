@@ -1,6 +1,6 @@
 #include <tessera/train/reporting/log_sample.h>
 
-#include <tessera/base/json_skim.h>
+#include <tessera/base/json/json_skim.h>
 #include <tessera/base/text.h>
 
 #include <limits>

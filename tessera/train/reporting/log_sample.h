@@ -15,27 +15,27 @@
 
 namespace tessera::train {
 
-/// The properties of a log line that decide whether it is kept.
+/// The properties of a log line that determine whether it is kept.
 struct LogPoint {
   enum class Kind { step, evaluation, end };                                ///< each kind is a separate series
   static constexpr std::size_t peaks_of_step = 4, peaks_of_evaluation = 2;  ///< number of values whose peaks are kept
 
   Kind kind = Kind::step;                 ///< what the line reports
   std::optional<std::int64_t> step = {};  ///< empty: the line has no step
-  /// For a step: loss, its negative, grad_norm, step_time_ms; for an evaluation: eval_loss, its negative. Missing
-  /// values are 0; values that are not finite ("nan") are NaN.
+  /// For a step: loss, -loss, grad_norm, step_time_ms; for an evaluation: eval_loss, -eval_loss. Missing values are 0;
+  /// values that are not finite ("nan") are NaN.
   std::array<double, peaks_of_step> peaks = {};
 };
 
 LogPoint log_point(const Value& line);  ///< `line`: an object
-/// From a line's text; empty: not a JSON object, or its step is not an integer.
+/// Builds it from a line's text; empty: not a JSON object, or its step is not an integer.
 std::optional<LogPoint> read_log_point(std::string_view line);
 
 /// A sample per kind of line (series_sample.h). Not thread-safe.
 template <class Line>
 class LogSample {
  public:
-  /// `buckets`: maximum number of buckets for steps; also for evaluations and for ends.
+  /// `buckets`: maximum number of buckets for steps, for evaluations and for ends, each.
   explicit LogSample(std::int64_t buckets) : steps_(buckets), evaluations_(buckets), ends_(buckets) {}
 
   /// A point without a step counts as step 0 or as the last of its kind.
@@ -49,7 +49,7 @@ class LogSample {
       ends_.add(place_++, step, {}, std::move(line));
   }
 
-  /// All kinds, in insertion order.
+  /// Returns the points of all kinds, in insertion order.
   std::vector<Line> lines() const {
     std::vector<std::pair<std::int64_t, const Line*>> places;
     const auto take = [&](const auto& series) {

@@ -19,7 +19,8 @@ namespace tessera::train {
 namespace {
 
 constexpr int real_digits = 9;
-constexpr std::int64_t shown_parts = 256;  // a curve is about 1,000 pixels wide, and each part has several lines
+constexpr std::int64_t shown_parts = 256;  // a curve is about 1,000 pixels wide, and each of these parts keeps several
+                                           // lines
 
 Value integers(const std::vector<std::int64_t>& numbers) {
   Value array = Value::make_array();
@@ -33,7 +34,7 @@ Value reals(const std::vector<double>& numbers) {
   return array;
 }
 
-/// A JSON number cannot be nan or infinite, and null would hide which one it was.
+/// A JSON number cannot be nan or infinite, and null would not show which of these it was.
 Value real_or_text(double value) { return std::isfinite(value) ? Value::of(value) : Value::of(format_real(value)); }
 
 /// {"forward": 12.5, ...}: milliseconds.
@@ -265,7 +266,7 @@ double seconds_since_process_start() {
 MetricsFile::MetricsFile(const std::string& path, std::int64_t resumed_step) : sample_(shown_parts) {
   if (resumed_step >= 0) {
     std::size_t unreadable = 0;
-    // Lines after the checkpoint will be measured again, and the previous end is not the end.
+    // Lines after the checkpoint will be measured again, and the previous end line is not the last one of the run.
     keep_lines(path, "", [&](std::string_view line, bool) {
       if (trim(line).empty()) return false;
       const std::optional<LogPoint> point = read_log_point(line);

@@ -19,12 +19,12 @@
 namespace tessera::train {
 namespace {
 
-constexpr std::size_t most_request = 8192;  ///< bytes of a request's head
-constexpr double patience = 1;              ///< seconds that a client may take
+constexpr std::size_t most_request = 8192;  ///< maximum bytes of a request's head
+constexpr double patience = 1;              ///< maximum seconds per client
 
 launch::UniqueFd listen_here(int port) {
   launch::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int yes = 1;  // allows the port of a run that was just restarted
+  const int yes = 1;  // allows reusing the port when a run is restarted
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -38,7 +38,7 @@ launch::UniqueFd listen_here(int port) {
   return fd;
 }
 
-/// Milliseconds until `patience` after begin_ns is over, at least 0.
+/// Milliseconds left of the `patience` that started at begin_ns, at least 0.
 int left_ms(std::int64_t begin_ns) {
   const double left = patience - seconds_since(begin_ns);
   return left > 0 ? static_cast<int>(1000 * left) : 0;
@@ -93,7 +93,8 @@ void MetricsServer::serve() {
     if (client)
       answer(client.get());
     else if (errno == EMFILE || errno == ENFILE)
-      ::poll(&events[1], 1, 1000);  // no descriptors left: the queue stays readable, so wait instead of spinning
+      // no descriptors left: the queue of clients stays readable, so wait instead of spinning
+      ::poll(&events[1], 1, 1000);
   }
 }
 

@@ -3,7 +3,7 @@
 /// Serves a run's current metrics at http://127.0.0.1:PORT/metrics for Prometheus to scrape (--metrics_port).
 ///
 /// HTTP/1.0 with a single page. A separate thread answers clients one after another, within a second each, so that a
-/// client that sends or reads nothing delays the next scrape but no step. Only this host can connect.
+/// client that sends or reads nothing can delay the next scrape but never a step. Only this host can connect.
 
 #include <tessera/launch/agent/unique_fd.h>
 
@@ -36,7 +36,8 @@ class MetricsServer {
   std::thread thread_;
 };
 
-/// The answer to a request (its head, up to the empty line), including status line and headers. `metrics`: the page.
+/// The answer to a request, including status line and headers. `request`: its head, up to the empty line; `metrics`:
+/// the page.
 std::string http_answer(const std::string& request, const std::string& metrics);
 
 }  // namespace tessera::train

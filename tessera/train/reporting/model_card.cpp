@@ -37,7 +37,7 @@ std::string plain_or_quoted(const std::string& text) {
   return plain && !means_else ? text : dump_json(Value::of(text), -1);
 }
 
-/// "key: value" lines, a list as one "- item" per line.
+/// Writes "key: value" lines; a list becomes one "- item" per line.
 std::string yaml_lines(const std::string& key, const Value& value) {
   if (value.is_string()) return concat(key, ": ", plain_or_quoted(value.as_string()), "\n");
   if (!value.is_array()) return concat(key, ": ", dump_json(value, -1), "\n");
@@ -61,7 +61,8 @@ const Value* evaluated(const CardFacts& facts) {
 
 const Value* accuracy_in(const Value& evaluation) { return evaluation.find("eval_accuracy"); }
 
-/// False for a loss of pairs of answers (train/loss/preference.h), whose evaluations have rewards, and for classes.
+/// False for a loss of pairs of answers (train/loss/preference.h), whose evaluations have rewards, and for a loss of
+/// classes.
 bool has_perplexity(const Value& evaluation) {
   return evaluation.find("eval_rewards/chosen") == nullptr && accuracy_in(evaluation) == nullptr;
 }
@@ -72,7 +73,8 @@ std::string head_of(const CardFacts& facts) {
     head += yaml_lines("base_model", Value::of(facts.base_model));
     head += yaml_lines("base_model_relation", Value::of(facts.adapters ? "adapter" : "finetune"));
   }
-  for (const char* key : {"license", "license_name", "license_link", "language"})  // the base model's still apply
+  // the license and language of the base model still apply
+  for (const char* key : {"license", "license_name", "license_link", "language"})
     if (const Value* value = facts.base_card.find(key); value != nullptr && !value->is_null() && !value->is_object())
       head += yaml_lines(key, *value);
   if (!facts.datasets.empty()) head += yaml_lines("datasets", list_of(facts.datasets));
@@ -92,7 +94,7 @@ std::string number(const Value& entry, const char* key, int digits) {
   return value->is_number() ? format_real(value->as_real(), digits) : value->as_string();
 }
 
-/// One row per evaluation or, without evaluations, per log; thinned out evenly, always including the last.
+/// One row per evaluation or, without evaluations, per log; evenly thinned out, but always including the last one.
 std::string table_of(const std::vector<Value>& history) {
   struct Row {
     std::string training, validation, epoch, step;
@@ -167,7 +169,7 @@ std::string how_long(const CardFacts& facts) {
 
 std::uint32_t sum_of(std::string_view text) { return format::crc32c(std::as_bytes(std::span(text))); }
 
-/// Position and checksum of the mark in a text.
+/// Position of the mark in a text, and the checksum it contains.
 struct Mark {
   std::size_t begin = 0, end = 0;
   std::string sum;

@@ -21,9 +21,9 @@ struct CardFacts {
   bool adapters = false;                   ///< LoRA adapters in PEFT's form, not a whole model
   std::string pipeline_tag;                ///< the hub's name of the model's task; empty: unknown
   std::string base_folder;                 ///< folder of the initial weights; empty: from scratch
-  std::string base_model;                  ///< its name on the hub; empty: unknown
+  std::string base_model;                  ///< the base model's name on the hub; empty: unknown
   Value base_card = Value::make_object();  ///< front matter of its README.md, for license and language
-  std::vector<std::string> datasets;       ///< names on the hub; empty: unknown
+  std::vector<std::string> datasets;       ///< names of the data sets on the hub; empty: unknown
   std::vector<std::string> facts;          ///< model, data, steps in words (describe_start)
   std::vector<std::string> hardware;       ///< processors or GPUs, memory
   std::vector<std::pair<std::string, std::string>> settings;  ///< non-default settings with their values
@@ -31,7 +31,7 @@ struct CardFacts {
   RunTotals totals;
 };
 
-/// The card as text.
+/// Returns the card as text.
 std::string model_card(const CardFacts& facts);
 
 /// The hub's name in a path of its cache: ".../models--ORG--NAME/snapshots/..." with `kind` "models" -> "ORG/NAME";
@@ -40,12 +40,12 @@ std::string hub_name(const std::string& path, const std::string& kind);
 /// The YAML at the head of a card as an object; empty if absent or unreadable.
 Value front_matter(const std::string& card);
 
-/// Collects the facts. `configuration`: config::to_value of the run.
+/// Collects the facts. `configuration`: config::to_value() of the run.
 CardFacts card_facts(const Setup& setup, const comm::World& world, const Value& configuration, const RunTotals& totals,
                      const std::vector<Value>& history);
 
-/// Whether a text is a card that this program wrote and nobody has edited since: its first comment contains the CRC-32C
-/// of the rest.
+/// Whether a text is a card that this program wrote and that has not been edited since: its first comment contains the
+/// CRC-32C of the rest.
 bool is_own_card(const std::string& text);
 /// Writes `folder`/README.md unless a user's file exists there. Returns whether it was written; throws Error if it
 /// cannot be written.

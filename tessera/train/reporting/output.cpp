@@ -37,7 +37,8 @@ std::string make_ready(const Setup& setup) {
   prepare_output_folder(output, setup.resume_folder, this_restart().generation == 0,
                         setup.lora && setup.config.model.lora_merge);
   mark_output(output.output_dir, this_restart());
-  // Leftovers of runs that were killed while writing; the folder is locked, so no other run is using it.
+  // Removes the files left behind by runs that were killed while writing; the folder is locked, so no other run is
+  // using it.
   remove_abandoned(output.output_dir, [](const std::string& name) {
     const std::string whole = name_of_temporary(name);
     return whole == kRunFilesList || (!whole.empty() && is_run_name(whole));
@@ -57,7 +58,7 @@ checkpoint::NamedTensors weights_of(const models::LanguageModel& model) {
   return weights;
 }
 
-/// The preprocessing of the model's images; null: it has no image input.
+/// The preprocessing of the model's images; null: the model has no image input.
 Value preprocessor_of(const models::LanguageModel& model) {
   const auto* const llava = dynamic_cast<const models::Llava*>(&model);
   return llava == nullptr ? Value() : llava->preprocessor();

@@ -31,8 +31,8 @@ std::string holder(int fd) {
                           "job at a time: choose another folder, or end that job first"));
 }
 
-/// Locks the whole file. An open file description lock, as in storage/folder_lock.h: shared file systems apply it to
-/// all hosts.
+/// Locks the whole file with an open file description lock, as in storage/folder_lock.h: shared file systems apply it
+/// to all hosts.
 struct flock exclusive() {
   struct flock lock{};
   lock.l_type = F_WRLCK;
@@ -40,7 +40,7 @@ struct flock exclusive() {
   return lock;
 }
 
-/// False: another process has the lock. True also if the file system has no locks.
+/// Returns false if another process has the lock; true also if the file system has no locks.
 bool take_lock(int fd, const std::string& path) {
   struct flock lock = exclusive();
   while (::fcntl(fd, F_OFD_SETLK, &lock) != 0) {
@@ -52,7 +52,7 @@ bool take_lock(int fd, const std::string& path) {
   return true;
 }
 
-/// A locked file, or the holder of the lock.
+/// A locked file, or the holder of its lock.
 struct Taken {
   launch::UniqueFd fd = {};
   std::string holder = {};
@@ -69,7 +69,7 @@ Taken take(const std::string& path, const std::string& text) {
                          "such job runs, or choose another folder"));
     if (!taken.fd) throw Error(concat(path, " cannot be created: ", std::strerror(errno)));
     if (!take_lock(taken.fd.get(), path)) return {.holder = holder(taken.fd.get())};
-    if (leads_to(path, taken.fd.get())) break;  // otherwise its previous holder has removed it meanwhile
+    if (leads_to(path, taken.fd.get())) break;  // otherwise its previous holder has removed it in the meantime
   }
   const int fd = taken.fd.get();
   if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
@@ -96,7 +96,7 @@ void OutputLock::renew() {
     make_folders(folder_);
     taken = take(path_, text_);
   } catch (const Error&) {
-    if (path_exists(path_)) throw;  // it belongs to another user, and so to another job
+    if (path_exists(path_)) throw;  // it belongs to another user and thus to another job
     return;
   }
   if (!taken.fd)
@@ -107,13 +107,15 @@ void OutputLock::renew() {
 }
 
 OutputLock::~OutputLock() {
-  if (leads_to(path_, fd_.get())) ::unlink(path_.c_str());  // still locked: a process that has opened it checks again
+  if (leads_to(path_, fd_.get()))
+    // still locked, so a process that has already opened it checks again
+    ::unlink(path_.c_str());
 }
 
 void require_unlocked(const std::string& output_dir) {
   const std::string path = path_join(output_dir, kOutputLock);
   const launch::UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd) return;  // no lock, or not ours to open: creating the lock reports it
+  if (!fd) return;  // no lock file, or not ours to open: creating the lock reports the reason
   struct flock lock = exclusive();
   if (::fcntl(fd.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) refuse(output_dir, holder(fd.get()));
 }

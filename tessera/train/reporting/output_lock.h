@@ -1,7 +1,6 @@
 #pragma once
-/// \file
-/// An output folder belongs to one job at a time: OUT/.tessera-lock, which the kernel releases when its holder ends,
-/// for whatever reason.
+/// \file Ensures that an output folder belongs to one job at a time, with a lock on OUT/.tessera-lock that the kernel
+/// releases when its holder ends, for whatever reason.
 
 #include <tessera/launch/agent/unique_fd.h>
 
@@ -11,14 +10,15 @@ namespace tessera::train {
 
 inline constexpr const char* kOutputLock = ".tessera-lock";
 
-/// Rank 0 holds one while it writes into the folder. On a file system without locks it holds nothing, with a warning.
+/// Rank 0 holds one while it writes into the folder. On a file system without locks, nothing is locked, and a warning
+/// is printed.
 class OutputLock {
  public:
-  /// Does not wait. Throws InputError with the job, process and host that write there, and Error if the file cannot be
-  /// created.
+  /// Does not wait. Throws InputError naming the job, process and host that write there, and Error if the file cannot
+  /// be created.
   OutputLock(const std::string& output_dir, const std::string& job);
   /// Takes the lock again, with a warning, if the file or its folder was moved or removed. Throws Error if another job,
-  /// also one of another user, has taken it meanwhile. Ignores disk errors: the next write reports them.
+  /// even another user's, has taken it in the meantime. Ignores disk errors: the next write reports them.
   void renew();
   /// Removes the file.
   ~OutputLock();

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// How the time of a step is spent.
+/// \file Measures how the time of a step is spent.
 
 #include <array>
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace tessera::train {
 
-/// Activity of a process. communication: blocked in a collective, whatever else happened (communication that
+/// Activity of a process. communication: blocked in a collective, no matter in which phase (communication that
 /// overlaps with computing costs nothing and is not counted); other: between two steps (logs, evaluations, checkpoints,
 /// reports).
 enum class Phase { data, forward, backward, communication, optimizer, other };
@@ -21,8 +20,8 @@ using PhaseSeconds = std::array<double, phase_count>;
 inline double& at(PhaseSeconds& seconds, Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
 inline double at(const PhaseSeconds& seconds, Phase phase) { return seconds[static_cast<std::size_t>(phase)]; }
 
-/// Books time on consecutive phases. Each change costs a clock reading and a pass over the collectives' totals. For one
-/// thread.
+/// Books time on consecutive phases. Each change costs a clock reading and a pass over the collectives' totals. Not
+/// thread-safe.
 class PhaseClock {
  public:
   /// Ends the current phase and starts `phase`. Time that callers of collectives spent blocked since the last change
@@ -30,10 +29,10 @@ class PhaseClock {
   void enter(Phase phase);
   /// Same, with both readings given: nanoseconds of a monotonic clock, seconds blocked since the process started.
   void enter(Phase phase, std::int64_t now_ns, double blocked_seconds);
-  /// What take() would return; nothing is reset.
+  /// Returns the same as take() without resetting anything.
   const PhaseSeconds& booked() const { return seconds_; }
-  /// Seconds since the last take(), up to the last change of phase; resets them. Nothing is booked before the first
-  /// enter().
+  /// Returns the seconds since the last take(), up to the last change of phase, and resets them. Nothing is booked
+  /// before the first enter().
   PhaseSeconds take();
 
  private:

@@ -40,7 +40,7 @@ std::string bar(double fraction, int width) {
 constexpr const char* erase = "\r\x1b[J";
 
 void put(const std::string& text, int file = STDERR_FILENO) {
-  // A terminal that went away, or a reader of a pipe, must not end the training.
+  // A terminal that was closed, or a pipe without a reader, must not end the training.
   std::string_view rest = text;
   while (!rest.empty()) {
     const ssize_t n = ::write(file, rest.data(), rest.size());
@@ -50,14 +50,14 @@ void put(const std::string& text, int file = STDERR_FILENO) {
   }
 }
 
-/// One column stays free: a full line would make some terminals wrap.
+/// One column stays free, because a full line would make some terminals wrap.
 int columns() { return terminal_columns(STDERR_FILENO) - 1; }
 
 }  // namespace
 
 std::string progress_line(const ProgressState& s, int columns) {
   const double fraction = s.total_steps > 0 ? static_cast<double>(s.step) / static_cast<double>(s.total_steps) : 1;
-  // In display order; when space is short, parts with the highest rank are dropped first.
+  // The parts, in display order; when space is short, those with the highest rank are dropped first.
   struct Part {
     std::string text;
     int rank;

@@ -33,7 +33,7 @@ class Progress {
  public:
   enum class Mode { quiet, plain, terminal };
 
-  /// disabled (--disable_tqdm): never a rewriting line.
+  /// disabled (--disable_tqdm): the rewriting line is never shown.
   Progress(bool quiet, bool disabled);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -45,13 +45,13 @@ class Progress {
   /// Reports that an evaluation has finished `done` of its batches. Redraws at most ten times a second; without a
   /// terminal, one plain line a minute.
   void evaluating(std::int64_t done, std::int64_t batches);
-  /// The evaluation is over: the rewriting line shows training again, if it did before.
+  /// Reports that the evaluation is over: the rewriting line shows training again, if it did before.
   void evaluated();
   /// Sets the loss that the rewriting line shows.
   void set_loss(double loss);
-  /// A permanent line for people, on stderr.
+  /// Writes a permanent line for people to stderr.
   void note(const std::string& text);
-  /// A permanent line that scripts may read as well, on stdout.
+  /// Writes a permanent line that scripts can read as well to stdout.
   void record(const std::string& text);
   /// Ends the rewriting line.
   void close();

@@ -18,7 +18,7 @@ struct Exposition {
   bool running = true;       ///< false: the run has ended normally
   double wall_time = 0;      ///< Unix seconds
   std::int64_t planned = 0;  ///< optimizer steps of the whole run; 0: not known yet
-  double seconds_left = 0;   ///< at the current speed
+  double seconds_left = 0;   ///< estimated from the current speed
   std::optional<StepMetrics> step = {};
   std::optional<EvalMetrics> evaluation = {};
 };

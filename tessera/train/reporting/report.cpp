@@ -15,7 +15,7 @@ extern const std::string_view dygraph_js, dygraph_css, report_html, report_css, 
 }
 namespace {
 
-/// JSON inside <script>: a "<" could end the element, and only occurs inside strings.
+/// JSON inside <script>: a "<" could end the element, so it is escaped; it occurs only inside strings.
 std::string json_for_script(std::string json) {
   for (std::size_t at = json.find('<'); at != std::string::npos; at = json.find('<', at))
     json.replace(at, 1, "\\u003c");
@@ -93,7 +93,9 @@ std::string render(const Report& report) {
 Value communication_table() {
   Value table = Value::make_array();
   for (const comm::OpTotals& row : comm::recorder().totals()) {
-    if (row.payload_bytes > 0 && row.wire_bytes == 0 && row.op != comm::Op::recv) continue;  // a group of one rank
+    if (row.payload_bytes > 0 && row.wire_bytes == 0 && row.op != comm::Op::recv)
+      continue;  // the group has only one
+                 // rank
     const double hidden = row.seconds_in_flight > 0 ? 1 - row.seconds_waited / row.seconds_in_flight : 0;
     table.push_back(Value::make_object({{"axis", Value::of(std::string(comm::axis_of(row.group)))},
                                         {"operation", Value::of(comm::op_name(row.op))},

@@ -21,11 +21,12 @@ struct Report {
   Value predicted_memory = Value::make_array();  ///< predicted state bytes per rank, by kind
   Value units = Value::make_array();             ///< units gathered and freed together: rows of cells, headings first
   Value memory = Value::make_array();            ///< by rank: {kind: bytes}, the breakdown of the last peak
-  Value expert_load = Value::make_array();       ///< last log, per block with experts: {block, shares: [experts]}
+  Value expert_load = Value::make_array();       ///< at the last log, per block with experts: {block, shares:
+                                                 ///< [experts]}
   std::string pipeline;                          ///< drawing (SVG) of a step, planned and measured; empty: none
-  double unigram_entropy = 0;                    ///< drawn as a baseline into the loss curve; 0: not drawn
-  std::string advice;                            ///< what limits the run, one line; empty: unknown
-  std::string sample_prompt, sample_text, sample_note;  ///< sample_text empty: no sample
+  double unigram_entropy = 0;                    ///< drawn as a baseline in the loss curve; 0: not drawn
+  std::string advice;                            ///< one line about the limiting resource of the run; empty: unknown
+  std::string sample_prompt, sample_text, sample_note;  ///< if sample_text is empty, no sample is shown
   std::string sample_before;                            ///< the model's text before training; empty: unknown
 };
 
@@ -33,11 +34,11 @@ struct Report {
 std::string render(const Report& report);
 
 /// The communication table of this process, from comm::recorder(): an array, by group and operation, of {axis ("tp",
-/// "dp_shard-cp"; "world": operations of all ranks that belong to no axis, such as start, logs, agreement), operation,
-/// count, payload_bytes, wire_bytes (theoretical), moved_bytes (sent by this rank, as counted by the backends),
-/// seconds_waited, seconds_in_flight, hidden_share}. hidden_share: share of the time between start and end that did not
-/// block the caller; an upper bound of what was hidden behind computing, since a collective counts as in flight until
-/// someone waits for it.
+/// "dp_shard-cp"; "world": operations of all ranks that do not belong to an axis, such as start, logs, agreement),
+/// operation, count, payload_bytes, wire_bytes (theoretical), moved_bytes (sent by this rank, as counted by the
+/// backends), seconds_waited, seconds_in_flight, hidden_share}. hidden_share: share of the time between start and end
+/// that did not block the caller; an upper bound on the share hidden behind computing, because a collective counts as
+/// in flight until someone waits for it.
 Value communication_table();
 
 /// The same table as lines for a terminal, without operations that carry no bytes; empty for one process. `seconds`:

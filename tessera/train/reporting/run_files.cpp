@@ -133,7 +133,7 @@ void RunFiles::remove_all() {
     if (!is_listed_name(name)) continue;  // the list is damaged
     const fs::path path = path_join(output_dir_, name);
     std::error_code error;
-    if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a user's, with the same name
+    if (fs::is_directory(fs::symlink_status(path, error))) continue;  // a user's file with the same name
     fs::remove(path, error);
     if (error) throw Error(concat("cannot remove '", path.string(), "': ", error.message()));
   }
@@ -159,12 +159,12 @@ namespace {
 std::vector<std::string> former_checkpoints(const std::string& output_dir, bool first_life) {
   std::vector<std::string> folders;
   for (const auto& folder : checkpoint::step_folders(output_dir)) folders.push_back(folder.path);
-  if (first_life)  // a restart from the beginning keeps damaged folders as evidence
+  if (first_life)  // a restart from scratch keeps damaged folders as evidence
     for (std::string& folder : checkpoint::damaged_folders(output_dir)) folders.push_back(std::move(folder));
   return folders;
 }
 
-/// `removes`: the previous run will be removed.
+/// `removes`: whether the previous run will be removed.
 std::string path_in_the_way(const std::string& output_dir, bool removes, bool first_life, bool merges) {
   if (!is_directory(output_dir)) return "";
   const RunFiles files(output_dir);
@@ -211,7 +211,7 @@ void require_nothing_in_the_way(const OutputConfig& output, const std::string& r
   if (!removes || !is_directory(folder)) return;
   if (const std::string path = write_protected(folder, first_life); !path.empty())
     throw InputError(concat("--overwrite_output_dir: ", path, " is write-protected for this user, so the previous ",
-                            "run cannot be removed. Nothing was changed. Give write permission, or choose another ",
+                            "run cannot be removed. Nothing was changed. Grant write permission, or choose another ",
                             "folder"));
 }
 

@@ -54,10 +54,10 @@ bool is_run_name(std::string_view name);
 ///
 /// --overwrite_output_dir without a checkpoint to resume from removes the previous run: checkpoints that contain only
 /// files of their manifests, and the listed files except the model. Everything else is kept. Throws InputError with the
-/// first path that a run may have to replace and that none of our runs has written; in that case nothing was changed.
+/// first path that a run might have to replace and that none of our runs has written; in that case nothing was changed.
 void prepare_output_folder(const OutputConfig& output, const std::string& resume_folder, bool first_life, bool merges);
 
-/// Throws the same InputError; changes nothing.
+/// Throws the same InputError, without changing anything.
 void require_nothing_in_the_way(const OutputConfig& output, const std::string& resume_folder, bool first_life,
                                 bool merges);
 

@@ -28,18 +28,19 @@ template <class Line, std::size_t Peaks>
 class SeriesSample {
  public:
   using Numbers = std::array<double, Peaks>;  ///< values whose peaks are kept; non-finite ones count as peaks
-  /// An entry as passed to add().
+  /// An entry, as passed to add().
   struct Kept {
-    std::int64_t place;  ///< among the lines of all series
+    std::int64_t place;  ///< position among the lines of all series
     std::int64_t step;   ///< never less than that of an earlier line
-    Numbers peaks;       ///< non-finite values become infinity
+    Numbers peaks;       ///< non-finite values are stored as infinity
     Line line;           ///< the payload
   };
 
   /// At least 1 bucket.
   explicit SeriesSample(std::int64_t buckets) : buckets_(std::max<std::int64_t>(1, buckets)) {}
 
-  /// `place`: orders the lines of several series. A step lower than an earlier one is raised to it.
+  /// `place`: orders the lines of several series. A step that is lower than an earlier one is raised to the earlier
+  /// one.
   void add(std::int64_t place, std::int64_t step, Numbers peaks, Line line) {
     step = std::max(step, kept_.empty() ? std::int64_t{0} : kept_.back().step);
     for (double& number : peaks)

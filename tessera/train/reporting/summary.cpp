@@ -80,7 +80,7 @@ std::string batch_text(const Setup& setup) {
                     : "");
 }
 
-/// Shows control bytes, which a barely trained model produces often, as numbers: a log is text.
+/// Shows control bytes, which a barely trained model often produces, as numbers: a log must remain text.
 std::string one_line(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -188,7 +188,7 @@ std::vector<std::string> describe_end(const Setup& setup, const RunTotals& t, co
                format_bytes(static_cast<std::uint64_t>(t.peak_allocated_bytes)), " in tensors)"));
   if (std::string skipped = describe_skipped(t); !skipped.empty()) lines.push_back(std::move(skipped));
   if (t.steps_here > 0) lines.push_back(t.advice);
-  // the waits include those at startup
+  // the lifetime of the process, because the waits include those at startup
   const double seconds = seconds_since_start(getpid()).value_or(t.seconds);
   for (std::string& line : communication_lines(t.communication, seconds)) lines.push_back(std::move(line));
   if (t.reason == "done") {
@@ -223,7 +223,7 @@ Sample sample_text(const Setup& setup) {
   const data::Row row = dataset.read(0);
   if (!row.images.empty()) return {};  // generation does not support images
   const std::vector<std::int32_t> prompt(row.ids.begin(), row.ids.begin() + prompt_length(row));
-  // a .bin made with a tokenizer other than the named one: the run is fine, but its text cannot be shown
+  // the .bin file was made with a tokenizer other than the named one: the run is valid, but its text cannot be shown
   if (std::any_of(prompt.begin(), prompt.end(), [&](std::int32_t id) { return id >= setup.tokenizer->vocab_size(); }))
     return {};
   GenerateOptions options;

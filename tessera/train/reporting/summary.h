@@ -1,6 +1,6 @@
 #pragma once
-/// \file
-/// A run in words: log lines at its start and end, the head of its report, and a sample of the model's text.
+/// \file Describes a run in words: log lines at its start and end, the head of its report, and a sample of the model's
+/// text.
 
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/metrics.h>
@@ -32,11 +32,11 @@ std::string describe_skipped(const RunTotals& totals);
 std::vector<std::string> describe_end(const Setup& setup, const RunTotals& totals, const Sample& before,
                                       const Sample& after, const std::string& report_path);
 
-/// Fills title, facts, footer and the note of the sample; the rest is empty.
+/// Fills in the title, facts, footer and the note of the sample; the rest is empty.
 Report describe_run(const Setup& setup, const comm::World& world);
 
 /// The first tokens of the validation data (otherwise of the training data) and the model's continuation. Empty if ids
-/// cannot be turned into text. Not collective.
+/// cannot be converted to text. Not collective.
 Sample sample_text(const Setup& setup);
 
 }  // namespace tessera::train

@@ -50,7 +50,7 @@ std::string arguments_of(const comm::Entry& e) {
                 ",\"status\":", e.status == comm::Status::failed ? "\"failed\"" : "\"done\"");
 }
 
-// Collectives of one group may overlap, spans of one track may not: each takes the first free lane.
+// Collectives of one group may overlap but spans of one track may not, so each takes the first free lane.
 class Lanes {
  public:
   int track(const comm::Entry& entry) {
@@ -97,9 +97,9 @@ void Trace::collect() {
   const auto entries = comm::recorder().last();
   for (const comm::Entry& entry : entries) {
     if (entry.id < next_entry_) continue;
-    dropped_ += static_cast<std::int64_t>(entry.id - next_entry_);  // left the ring unseen
+    dropped_ += static_cast<std::int64_t>(entry.id - next_entry_);  // overwritten in the ring before they were read
     next_entry_ = entry.id;
-    if (entry.status == comm::Status::started) return;  // this one and later ones are added by the next call
+    if (entry.status == comm::Status::started) return;  // this event and later ones are added by the next call
     add(entry);
     ++next_entry_;
   }
@@ -141,7 +141,7 @@ std::int64_t common_zero(const comm::Group& group, bool one_host) {
 std::string merge_traces(const Trace& mine, std::int64_t zero_ns, const comm::Group& group) {
   const std::string events = mine.events(group.rank(), zero_ns);
   const int ranks = group.size();
-  // Lengths and counts first, then the texts, each padded to the longest one.
+  // Exchanges lengths and counts first, then the texts, each padded to the longest one.
   at::Tensor head =
       at::tensor({static_cast<std::int64_t>(events.size()), mine.dropped()}, at::kLong).to(group.device());
   at::Tensor heads = at::empty({ranks, 2}, head.options());

@@ -19,12 +19,12 @@ class Group;
 
 namespace tessera::train {
 
-/// The events of one rank. Bounded: the newest events are kept, the others are counted.
+/// The events of one rank. Memory is bounded: the newest events are kept, the others are only counted.
 class Trace {
  public:
   static constexpr std::size_t capacity = 100'000;  ///< maximum number of phases, and of collectives
 
-  /// Ends the current phase and starts this one; "" starts none. Times are those of the recorder.
+  /// Ends the current phase and starts this one; "" starts none. Times are on the recorder's clock.
   void phase(std::string_view name) { phase(name, monotonic_ns()); }
   void phase(std::string_view name, std::int64_t now_ns);
   /// Adds the collectives that ended since the last call, from this process's record. Call it at least every few
@@ -51,8 +51,8 @@ class Trace {
   std::int64_t dropped_ = 0;
 };
 
-/// The reading of this rank's clock, in nanoseconds, at a moment common to all ranks, up to the duration of a barrier;
-/// ranks of one host share a clock and get the same number. Collective.
+/// The reading of this rank's clock, in nanoseconds, at a moment that is the same for all ranks to within the duration
+/// of a barrier; ranks of one host share a clock and get the same number. Collective.
 std::int64_t common_zero(const comm::Group& group, bool one_host);
 
 /// Merges the ranks' events: the whole file on rank 0, "" on the others. Collective.

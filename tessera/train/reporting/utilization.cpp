@@ -52,11 +52,12 @@ double measured_peak_flops(c10::Device device, bool bf16) {
   const auto options = at::TensorOptions().dtype(bf16 ? at::kBFloat16 : at::kFloat);
   const at::Tensor a = at::ones({n, n}, options), b = at::ones({n, n}, options), c = at::empty({n, n});
   const auto product = [&] { (bf16 ? nn::multiply_half : nn::multiply)(c, a, b, false); };  // the model's own product
-  constexpr std::int64_t enough_ns = 10'000'000;  // more would only cost time, before every run and on every rank
+  // measuring longer would only cost time, before every run and on every rank
+  constexpr std::int64_t enough_ns = 10'000'000;
   const std::int64_t started_ns = monotonic_ns();
   product();
   std::int64_t best_ns = 0;
-  for (int i = 0; i < 10; ++i) {  // on a shared machine only the best one counts
+  for (int i = 0; i < 10; ++i) {  // on a shared machine only the best run is meaningful
     const std::int64_t begin_ns = monotonic_ns();
     if (i > 1 && begin_ns - started_ns > enough_ns) break;
     product();

@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// How well a run uses the machine: memory by kind, and the processor's peak.
+/// \file Measures how well a run uses the machine: memory by kind, and the processor's peak.
 
 #include <c10/core/Device.h>
 
@@ -27,9 +26,9 @@ inline constexpr std::string_view memory_kind_names[memory_kind_count] = {
 using MemoryByKind = std::array<std::int64_t, memory_kind_count>;
 
 /// Current sizes in this process. `trained`: its trained parts and optimizer states. `process_bytes`: resident before
-/// the model was created; `peak_bytes`: the peak so far; `allocated_peak`: the most that tensors have requested so far
-/// (base/allocated.h; without tensors in files). If the parts exceed the peak (mapped weights that were never touched),
-/// the later ones are reduced so that the sum is the peak.
+/// the model was created; `peak_bytes`: the peak so far; `allocated_peak`: the maximum that tensors have requested so
+/// far (base/allocated.h; without tensors in files). If the parts exceed the peak (mapped weights that were never
+/// touched), the later ones are reduced so that the sum is the peak.
 MemoryByKind memory_by_kind(const torch::nn::Module& model, const SavedModel& trained, std::int64_t process_bytes,
                             std::int64_t peak_bytes, std::int64_t allocated_peak);
 /// Bytes that tensors have requested: all kinds except process and reserve.
@@ -37,8 +36,8 @@ std::int64_t allocated_bytes(const MemoryByKind& kinds);
 
 /// FLOP/s of this process in a matrix product of the model's kind (fp32 or bf16), with its threads: of 768 x 768
 /// matrices, or of 384 x 384, which suffice for one or two threads. After one warm-up the best of two to ten, as many
-/// as fit into 0.01 s. Call it on all ranks at once, so that processes that share cores also share them here. 0 for
-/// devices other than the CPU, for which such a short product is not representative.
+/// as fit into 0.01 s. Call it on all ranks at once, so that processes that share cores also share them here. Returns 0
+/// for devices other than the CPU, for which such a short product is not representative.
 double measured_peak_flops(c10::Device device, bool bf16);
 
 }  // namespace tessera::train

@@ -61,7 +61,7 @@ void Window::end_step(double seconds, double cpu_seconds) {
 
 double Window::rough_loss(int ranks) const {
   const double sum = std::accumulate(losses_.begin(), losses_.end(), 0.0), read = static_cast<double>(losses_.size());
-  // Assumes that the unread losses are like the others.
+  // Assumes that the unread losses are similar to those already read.
   const double share = late_losses_.empty() ? 1 : read / (read + static_cast<double>(late_losses_.size()));
   return ranks * sum / (share * static_cast<double>(hf_loss_scale_ ? steps_ : scored_));
 }

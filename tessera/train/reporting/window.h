@@ -1,6 +1,5 @@
 #pragma once
-/// \file
-/// Metrics between two logs: each rank sums its own, and a log combines the sums.
+/// \file Metrics between two logs: each rank sums its own values, and a log combines the sums.
 
 #include <tessera/comm/group.h>
 #include <tessera/data/dataset.h>
@@ -38,9 +37,10 @@ class Window {
   void begin_step(const StepCounts& all_ranks);
   /// Adds this rank's sum of cross-entropies of a micro-batch of that step.
   void add_loss(double cross_entropy);
-  /// Same for a loss that is read once this needs no wait, at the latest by close(); `cross_entropy_of` converts it.
+  /// Same for a loss that is read as soon as this needs no wait, at the latest by close(); `cross_entropy_of` converts
+  /// it.
   void add_loss(nn::LateNumber loss, std::function<double(double)> cross_entropy_of);
-  /// The step took `seconds`, and this rank's threads used `cpu_seconds` of processor time.
+  /// Records that the step took `seconds` and that this rank's threads used `cpu_seconds` of processor time.
   void end_step(double seconds, double cpu_seconds);
 
   std::int64_t steps() const { return steps_; }
@@ -48,15 +48,15 @@ class Window {
   std::int64_t step_tokens() const { return counts_.tokens; }
   std::int64_t step_inputs() const { return counts_.inputs; }
   /// An estimate from this rank alone, for the time before the first log: `ranks` times this rank's share. NaN if no
-  /// loss of a device has been read yet.
+  /// loss has been read from a device yet.
   double rough_loss(int ranks) const;
 
   /// Combines the ranks' numbers, adds the losses in the order of the micro-batches (k x ranks + place, one step after
   /// another: the same bits for every number of ranks that computes the same micro-batches), and resets the window.
   /// Fills loss, tokens_per_second, step_time_ms, cpu_seconds, cpu_utilization, phases and the memory of all ranks.
-  /// `phases`: this rank's seconds of the window; `threads`: of every rank; `place`: index of this rank's micro-batches
-  /// among all that run at once (RunGroups::place); `sums`: further values to sum over the ranks (StepMetrics::sums),
-  /// the same count on each. Collective. At least one step must have ended.
+  /// `phases`: this rank's seconds of the window; `threads`: number per rank; `place`: index of this rank's
+  /// micro-batches among all that run at once (RunGroups::place); `sums`: further values to sum over the ranks
+  /// (StepMetrics::sums), the same count on each. Collective. At least one step must have ended.
   StepMetrics close(const comm::Group& group, const PhaseSeconds& phases, const MemoryByKind& memory,
                     std::int64_t threads, int place = 0, const std::vector<double>& sums = {});
 
@@ -68,12 +68,12 @@ class Window {
   };
 
   void add_loss(double cross_entropy, std::int64_t labels_not_ignored);
-  /// Reads the losses that are available; with `wait`, all.
+  /// Reads the losses that are available; with `wait`, all losses.
   void read_losses(bool wait);
 
   bool hf_loss_scale_, nan_filter_;
   StepCounts counts_;
-  std::deque<LateLoss> late_losses_;  // not read yet, in the order of the micro-batches
+  std::deque<LateLoss> late_losses_;  // losses not read yet, in the order of the micro-batches
   std::vector<double> losses_;        // this rank's micro-batches
   std::int64_t scored_ = 0;           // over all ranks
   std::int64_t tokens_ = 0;           // over all ranks

@@ -27,15 +27,15 @@ class PartFiles {
   /// Writes every file directly into `folder`; each is complete before the next one starts.
   PartFiles(std::vector<PartFile> files, std::string folder, const std::atomic<bool>& cancelled);
 
-  /// Appends the next elements, of one tensor. Throws Error when writing fails.
+  /// Appends the next elements, all from one tensor. Throws Error when writing fails.
   void append(const at::Tensor& piece);
-  /// Call after all append() calls: writes the files to `folder` (those written directly are already in theirs), syncs
-  /// them to disk and reads them back. Throws Error on failure, and on values that should be finite and are not. May
-  /// run on a separate thread.
+  /// Call after all append() calls: writes the files to `folder` (those written directly are already in their folder),
+  /// syncs them to disk and reads them back. Throws Error on failure, and for values that should be finite but are not.
+  /// May run on a separate thread.
   const std::vector<format::ManifestFile>& write(const std::string& folder);
 
-  std::size_t bytes() const { return bytes_; }       ///< written so far
-  double write_seconds() const { return seconds_; }  ///< for their write and fsync
+  std::size_t bytes() const { return bytes_; }       ///< bytes written so far
+  double write_seconds() const { return seconds_; }  ///< seconds for their write and fsync
 
  private:
   bool kept() const { return folder_.empty(); }
@@ -45,7 +45,7 @@ class PartFiles {
 
   std::vector<PartFile> files_;
   std::string folder_;
-  std::span<std::byte> memory_;  // available to the remaining files
+  std::span<std::byte> memory_;  // memory available to the remaining files
   const std::atomic<bool>& cancelled_;
   std::size_t opened_ = 0;
   std::optional<checkpoint::ShardFile> open_;  // files_[opened_ - 1]

@@ -31,8 +31,8 @@ std::int64_t bytes_of(const std::vector<std::int64_t>& shape, at::ScalarType typ
   return bytes;
 }
 
-/// Splits tensors into files, each of at most max_bytes or of one tensor; [trained.begin, trained.end) of `tensors`
-/// must be finite.
+/// Splits tensors into files, each of at most max_bytes or with a single tensor; the values of `tensors` in
+/// [trained.begin, trained.end) must be finite.
 std::vector<PartFile> cut_into_files(const std::vector<format::TensorSpec>& tensors,
                                      const checkpoint::ShardFile::Tensors& trained, std::int64_t max_bytes) {
   std::vector<PartFile> files;
@@ -78,9 +78,9 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
   std::vector<std::int64_t> bytes;
   for (const ShardedParameter& p : parameters)
     bytes.push_back(is_of_earlier_stage(sharded, p.name) ? 0 : bytes_of(saved_shape(p), p.local.scalar_type()));
-  // One of HSDP's copies of a tensor is written, if possible by a rank that has it whole.
+  // One of HSDP's copies of a tensor is written, preferably by a rank that has all of it.
   std::vector<int> holders = sharded.whole_holders();
-  if (tensor_group(sharded)) std::fill(holders.begin(), holders.end(), -1);  // holders may differ between parts
+  if (tensor_group(sharded)) std::fill(holders.begin(), holders.end(), -1);  // the ranks that hold the parts may differ
   const std::vector<int> copies = layout::assign_owners(bytes, sharded.replicate_ranks());
   for (std::size_t i = 0; i < holders.size(); ++i)
     if (holders[i] >= 0) holders[i] += copies[i] * sharded.shard_ranks();
@@ -111,7 +111,7 @@ void plan_weights(SavePlan& plan, const SavedModel& model, const comm::Group& al
   trained.end = tensors.size();
   add_untrained(plan.untrained_first, model.untrained.size());
   plan.weights = cut_into_files(tensors, trained, form.full ? form.max_file_bytes : SaveForm().max_file_bytes);
-  std::set<int> writers(owners.begin(), owners.end());  // fewer than ranks for a model with few tensors
+  std::set<int> writers(owners.begin(), owners.end());  // can be fewer than the ranks if the model has few tensors
   writers.erase(-1);
   const auto first = static_cast<std::size_t>(std::distance(writers.begin(), writers.lower_bound(group.rank())));
   name_weights(plan, model, all, first, form.full ? plan.weights.size() : writers.size());
@@ -174,7 +174,7 @@ void plan_states(SavePlan& plan, const SavedModel& model, const comm::Group& all
     const format::DType dtype = checkpoint::dtype_of(held.scalar_type());
     const std::int64_t begin = state.divided ? parameter->begin : 0;
     if (all.size() == 1 || !is_cut(model.states[state.place])) {
-      const bool plain = all.size() == 1;  // whole tensors, no index
+      const bool plain = all.size() == 1;  // the file contains whole tensors, so no index is needed
       plan.own_states.push_back({state.place});
       file.tensors.push_back({name, dtype, plain ? state.shape : std::vector<std::int64_t>{held.numel()}});
       plan.state_pieces.push_back({name,
@@ -251,7 +251,8 @@ std::vector<HeldState> held_states(const Sharded& sharded, const optim::Optimize
   for (const auto& [name, held] : optimizer.state())
     states.push_back({name, held, optimizer.is_replicated(name) ? nullptr : &parameter_of_state(sharded, name)});
   for (optim::EncodedState& encoded : optimizer.encoded_states()) {
-    const at::Tensor form = at::zeros({}, at::kFloat).expand(encoded.shape);  // one element for all positions
+    // one element that stands for all positions
+    const at::Tensor form = at::zeros({}, at::kFloat).expand(encoded.shape);
     const ShardedParameter& parameter = parameter_of_state(sharded, encoded.name);
     states.push_back({encoded.name, form, &parameter, std::make_shared<const optim::EncodedState>(std::move(encoded))});
   }

@@ -1,7 +1,6 @@
 #pragma once
-/// \file
-/// train/saving/: the single writer of checkpoints and models. This header: which rank writes which tensors under which
-/// names, SHARDED or FULL.
+/// \file train/saving/: the single writer of checkpoints and models. This header plans which rank writes which tensors
+/// under which names, SHARDED or FULL.
 
 #include <tessera/checkpoint/shard_file.h>
 #include <tessera/comm/group.h>
@@ -26,8 +25,8 @@ struct HeldState {
   std::string name;                             ///< "exp_avg.h.0.weight"
   at::Tensor held;                              ///< laid out like the parameter's part; may alias the live state
   const ShardedParameter* parameter = nullptr;  ///< its parameter; nullptr: every rank holds the whole state
-  /// Set if the state is stored in another form: then `held` has its type and shape, but no values. Null: `held` is the
-  /// state.
+  /// Set if the state is stored in a different form; `held` then has its type and shape, but no values. Null: `held` is
+  /// the state.
   std::shared_ptr<const optim::EncodedState> encoded = nullptr;
 
   at::Tensor values() const { return encoded ? encoded->decode() : held; }  ///< laid out as `held`
@@ -53,34 +52,34 @@ std::vector<UntrainedTensor> frozen_tensors(const Sharded& sharded);
 /// The values of an engine's parameter, saved under `name`. `sharded` must live until they are saved.
 UntrainedTensor copy_of(const Sharded& sharded, ShardedParameter parameter, const std::string& name);
 
-/// Sorts wide elements before narrow ones, like the reference writer: then each tensor of a file starts at a multiple
-/// of its element size, and readers can use the mapped file directly.
+/// Sorts wide elements before narrow ones, like the reference writer, so that each tensor of a file starts at a
+/// multiple of its element size, and readers can use the mapped file directly.
 void put_in_writing_order(std::vector<UntrainedTensor>& tensors);
 /// Number of tensors, in that order, that precede the trained parameters in a file.
 std::size_t count_wider(const std::vector<UntrainedTensor>& tensors, const Sharded& sharded);
 
-/// A file that one rank writes and reads back; "": none.
+/// A file that one rank writes and reads back; no file if `file` is "".
 struct RankTensors {
   std::string file;                                         ///< its name, unique to this rank
-  std::vector<std::pair<std::string, at::Tensor>> tensors;  ///< copies, on the CPU
+  std::vector<std::pair<std::string, at::Tensor>> tensors;  ///< copies on the CPU
 };
 
 /// The parts of one model to save.
 struct SavedModel {
   const Sharded* sharded = nullptr;             ///< its trained parameters; outlives the save
-  std::vector<HeldState> states = {};           ///< its optimizer states as this rank holds them
+  std::vector<HeldState> states = {};           ///< the optimizer states that this rank holds
   std::vector<UntrainedTensor> untrained = {};  ///< the same list on every rank of a stage, put_in_writing_order()
-  std::string weights_stem = "model", states_stem = "optimizer";  ///< beginnings of its file names
+  std::string weights_stem = "model", states_stem = "optimizer";  ///< prefixes of its file names
   std::string weights_prefix = "";  ///< prefix of the trained parameters' names in the file
-  bool one_file = false;            ///< its readers need one file of weights: rank 0 joins the stages' files
+  bool one_file = false;            ///< its readers require a single file of weights, so rank 0 joins the stages' files
   /// Tensors of this rank alone, in a separate file; called by each save of the optimizer's states.
   std::function<RankTensors(const std::string& states_stem)> of_rank = {};
 };
 
-/// A file of this rank: its tensors in the order of their bytes.
+/// A file of this rank, with its tensors in the order of their bytes.
 struct PartFile {
   std::string name;                            ///< inside the folder
-  std::vector<format::TensorSpec> tensors;     ///< all of them, trained or not
+  std::vector<format::TensorSpec> tensors;     ///< all tensors of the file, trained or not
   checkpoint::ShardFile::Tensors finite = {};  ///< tensors in which infinities and NaN are errors
 };
 
@@ -88,13 +87,14 @@ struct PartFile {
 struct SaveForm {
   bool optimizer = true;  ///< false: weights only
   bool full = false;      ///< rank 0 (of every stage) writes everything as whole tensors
-  /// FULL: starts another file of weights before a tensor that would exceed this size; a larger tensor has its own
+  /// FULL: starts another file of weights before a tensor that would exceed this size; a larger tensor gets its own
   /// file.
   std::int64_t max_file_bytes = std::numeric_limits<std::int64_t>::max();
-  bool finite = true;  ///< infinities and NaN in trained parameters and in states are errors
+  bool finite = true;  ///< whether infinities and NaN in trained parameters and in states are errors
 };
 
-inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);  ///< a parameter without a state in a list
+/// marks a parameter that has no state in a list
+inline constexpr std::size_t no_state = static_cast<std::size_t>(-1);
 
 /// This rank's part of a save.
 struct SavePlan {
@@ -102,7 +102,7 @@ struct SavePlan {
   /// same on all of them; -1: an earlier stage writes it.
   std::vector<int> owners;
   std::vector<int> untrained_owners;  ///< same for SavedModel::untrained
-  int rank = 0;                       ///< this rank's number in that group
+  int rank = 0;                       ///< this rank's index in that group
   bool whole = true;                  ///< this rank writes what it owns; false: another rank with the same data does
   std::size_t untrained_first = 0;    ///< number of SavedModel::untrained before the trained parameters in `weights`
   std::vector<PartFile> weights;      ///< trained ones in Sharded::gather_order(); empty: this rank writes no weights

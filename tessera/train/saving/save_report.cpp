@@ -86,7 +86,7 @@ std::optional<format::ManifestFile> join_weights(const std::string& folder, cons
   for (const PartReport& part : parts)
     for (const auto& [tensor, file] : part.models.at(place).file_of) names.insert(file);
   if (!model.one_file || names.size() < 2) return std::nullopt;
-  std::deque<format::SafetensorsFile> opened;  // a deque, so that its members do not move
+  std::deque<format::SafetensorsFile> opened;  // a deque, so that elements keep their addresses
   format::ManifestFile joined;
   {
     checkpoint::TensorSources tensors;
@@ -108,7 +108,7 @@ std::vector<format::ManifestFile> write_indexes(const std::string& folder, const
                                                 const std::vector<PartReport>& parts, bool with_states_index) {
   const auto index_name = [](const std::string& stem) { return stem + ".safetensors.index.json"; };
   std::vector<format::ManifestFile> written;
-  std::map<std::string, std::string> files;  // the file of each tensor; sorted, like Hugging Face's
+  std::map<std::string, std::string> files;  // the file of each tensor; sorted by name, as in Hugging Face's indexes
   std::int64_t weight_bytes = 0, weight_files = 0;
   std::map<std::string, format::StoredTensor> states;
   for (const PartReport& part : parts) {

@@ -25,7 +25,7 @@ struct ModelReport {
 };
 ModelReport report_of(const SavePlan& plan);
 
-/// Everything that a rank has written.
+/// All files that a rank has written.
 struct PartReport {
   std::vector<format::ManifestFile> files = {};
   std::vector<ModelReport> models = {};
@@ -35,7 +35,7 @@ Value to_value(const PartReport& report);
 PartReport parse_report(const Value& value);
 
 /// SavedModel::one_file: if several ranks have written weights of models[place], joins their files into one, in the
-/// folder and in the list `files`. Returns it; nullopt: there was only one file.
+/// folder and in the list `files`. Returns the joined file; nullopt if there was only one file.
 std::optional<format::ManifestFile> join_weights(const std::string& folder, const SavedModel& model, std::size_t place,
                                                  const std::vector<PartReport>& parts,
                                                  std::vector<format::ManifestFile>& files);

@@ -41,7 +41,7 @@ std::size_t image_bytes(const SavePlan& plan) {
   return PartFiles::image_bytes(plan.weights) + PartFiles::image_bytes(plan.states);
 }
 
-/// Called after a checkpoint is complete: failures while old ones are removed become warnings.
+/// Called once a checkpoint is complete: failures to remove old ones only cause warnings.
 void prune_or_warn(const std::string& folder, const std::function<void()>& prune) {
   try {
     prune();
@@ -50,7 +50,7 @@ void prune_or_warn(const std::string& folder, const std::function<void()>& prune
   }
 }
 
-/// Removes leftovers in the output folder of runs that died while saving. Failures become warnings.
+/// Removes files left in the output folder by runs that died while saving. Failures only cause warnings.
 void remove_stale_or_warn(const std::string& output_dir) {
   try {
     checkpoint::remove_stale_folders(output_dir);
@@ -65,7 +65,7 @@ bool remove_or_warn(const std::string& folder) {
     remove_tree(folder);
     return true;
   } catch (const std::exception& failed) {
-    log::warning("the rest of a dropped checkpoint could not be removed yet: ", failed.what());
+    log::warning("the remains of a dropped checkpoint could not be removed yet: ", failed.what());
     return false;
   }
 }
@@ -75,11 +75,11 @@ bool remove_or_warn(const std::string& folder) {
 /// This rank's part of one model.
 struct Saver::Part {
   SavePlan plan;
-  std::optional<PartFiles> weights, states;  // empty: their memory could not be allocated
+  std::optional<PartFiles> weights, states;  // empty: the memory could not be allocated
   RankTensors of_rank = {};
 };
 
-/// A save, from the copy to the final name.
+/// One save, from the copy to the rename to its final name.
 struct Saver::Job {
   SaveContents contents;
   std::vector<SavedModel> models;
@@ -119,7 +119,7 @@ void Saver::prepare(const SavedModel& model) {
   if (!options_.in_memory || busy() || thread_.joinable()) return;
   const SavePlan plan = plan_save(model, group_, {});
   thread_ = std::thread([this, bytes = image_bytes(plan)] {
-    std::string ignored;  // the save will try again and report it
+    std::string ignored;  // the save will try again and report the error
     guarded(ignored, [&] { staging_.reserve(bytes); });
   });
 }
@@ -143,7 +143,7 @@ void Saver::save(std::vector<SavedModel> models, SaveContents contents) {
     job.outcome.folder = job.contents.folder;
     job.temporary = job.contents.model ? path_join(job.contents.folder, "model.tmp") : job.contents.folder + ".tmp";
     if (group_.rank() == 0)
-      guarded(error_, [&] { checkpoint::remove_written(job.temporary); });  // left by a run that died while saving
+      guarded(error_, [&] { checkpoint::remove_written(job.temporary); });  // leftover of a run that died while saving
     group_.barrier().wait();                                                // prevents writing before the cleanup
   }
   for (const SavedModel& model : job.models)
@@ -222,7 +222,7 @@ void Saver::copy() {
   }
 }
 
-/// A rank without files should not create a folder that stays empty.
+/// A rank without files must not create a folder, which would stay empty.
 bool Saver::writes() const {
   if (group_.rank() == 0) return true;
   return std::any_of(job_->parts.begin(), job_->parts.end(), [](const Part& part) {
@@ -316,7 +316,7 @@ std::optional<SaveOutcome> Saver::advance() {
   return std::nullopt;
 }
 
-/// Ends the save. With errors the checkpoint is dropped: the other ranks' threads have ended, too.
+/// Ends the save. If there were errors, the checkpoint is dropped: the other ranks' threads have ended, too.
 SaveOutcome Saver::end(std::string errors) {
   SaveOutcome outcome = std::move(job_->outcome);
   outcome.error = std::move(errors);
@@ -329,7 +329,7 @@ SaveOutcome Saver::end(std::string errors) {
   return outcome;
 }
 
-/// Retries with every save to remove what could not be removed because of a failing disk.
+/// With every save, tries again to remove folders that a failing disk has kept from being removed.
 void Saver::remove_leftovers() { std::erase_if(leftovers_, remove_or_warn); }
 
 std::optional<SaveOutcome> Saver::finish() {

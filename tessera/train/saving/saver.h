@@ -38,10 +38,10 @@
 
 namespace tessera::train {
 
-/// The outcome of a save; the same on every rank except for the times, which are this rank's.
+/// The outcome of a save; identical on every rank except for the times and bytes of this rank.
 struct SaveOutcome {
   std::int64_t step = 0;       ///< saved step
-  std::string folder;          ///< the folder, also of a failed save
+  std::string folder;          ///< the folder, even if the save failed
   std::string error = {};      ///< reason of a failure; empty: the save succeeded
   std::int64_t bytes = 0;      ///< bytes of all ranks' tensors
   double stall_seconds = 0;    ///< training time lost to this save: copy, agreement, waits in finish()
@@ -52,7 +52,8 @@ struct SaveOutcome {
 /// The destination of checkpoints, and whether the training continues while they are written.
 struct SaverOptions {
   std::string output_dir;  ///< parent of checkpoint-STEP; empty: every save names its folder
-  bool in_memory = true;   ///< copy, and write in the background; false: write before save() returns, without a copy
+  bool in_memory = true;   ///< copies, and writes in the background; false: writes before save() returns, without a
+                           ///< copy
 };
 
 /// A model in a folder that may contain other things (checkpoints, metrics, an older model): its files are written into
@@ -64,9 +65,9 @@ struct ModelFolder {
   std::function<void(const std::vector<std::string>& names)> before_publishing = {};
 };
 
-/// All parts of a save that are not tensors.
+/// All parts of a save except its tensors.
 struct SaveContents {
-  std::int64_t step = 0;  ///< optimizer steps done, the folder's number
+  std::int64_t step = 0;  ///< optimizer steps done; the number in the folder's name
   SaveForm form = {};     ///< which tensors, in which files
   /// The checkpoint's folder, replaced if it exists; written as FOLDER.tmp first. Empty: OUTPUT_DIR/checkpoint-STEP.
   std::string folder = {};
@@ -75,16 +76,16 @@ struct SaveContents {
   /// Writes the small files (configuration, tokenizer, states) into the folder; called on rank 0's writing thread, so
   /// it must own its values.
   std::function<std::vector<format::ManifestFile>(const std::string& folder)> small_files = {};
-  /// Called on rank 0's writing thread once the folder has its final name: removes old checkpoints. Its errors become
-  /// warnings.
+  /// Called on rank 0's writing thread once the folder has its final name: removes old checkpoints. Its errors only
+  /// cause warnings.
   std::function<void()> prune = {};
 };
 
-/// Every rank of a group has one. All members must be called by one thread; collective ones by all ranks at the same
-/// point.
+/// Every rank of a group has one. All members must be called by one thread, and the collective ones by all ranks at the
+/// same point.
 class Saver {
  public:
-  /// Collective. Removes leftovers in the output folder of runs that died while saving.
+  /// Collective. Removes files left in the output folder by runs that died while saving.
   Saver(const comm::Group& group, SaverOptions options);
   /// Stops the thread; an unfinished checkpoint is dropped.
   ~Saver();
@@ -108,10 +109,11 @@ class Saver {
   void save(const Sharded& sharded, const optim::Optimizer& optimizer, SaveContents contents) {
     save({{.sharded = &sharded, .states = held_states(sharded, optimizer)}}, std::move(contents));
   }
-  /// Same for several models, each in files with its own stems. Everything that `models` refer to must outlive the
+  /// The same for several models, each in files with its own stems. Everything that `models` refer to must outlive the
   /// save.
   void save(std::vector<SavedModel> models, SaveContents contents);
-  /// Moves on to the next phase, once every rank has ended(). Collective. Returns the outcome after the last phase.
+  /// Starts the next phase; call it when ended() is true on every rank. Collective. Returns the outcome after the last
+  /// phase.
   std::optional<SaveOutcome> advance();
   /// Waits until no save is in progress. Collective. Returns the outcome of a save, if there was one.
   std::optional<SaveOutcome> finish();

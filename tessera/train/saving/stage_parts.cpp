@@ -26,7 +26,7 @@ Dealing dealing_of(const Sharded& sharded, const comm::Group& all) {
   Dealing dealing{options.group, writes_whole(tensor)};
   if (!options.stages) return dealing;
   TESSERA_CHECK(options.group, "the ranks of a stage must be specified (ShardingOptions::group)");
-  // In a stage without cut tensors all ranks of tp hold the same.
+  // In a stage without cut tensors all ranks of tp hold the same data.
   const std::vector<std::vector<std::int64_t>> places =
       comm::all_gather_numbers(all, {options.stages.rank(), options.group.rank()});
   const auto first = std::find(places.begin(), places.end(), places[static_cast<std::size_t>(all.rank())]);

@@ -20,14 +20,14 @@ bool is_state_of_earlier_stage(const Sharded& sharded, const std::string& state)
 
 /// The group of ranks among which this rank's tensors are distributed.
 struct Dealing {
-  comm::Group group;  ///< all ranks; with stages or tensors cut over tp, those of this stage and part
+  comm::Group group;  ///< all ranks; with stages or tensors cut over tp, the ranks with this stage and part
   bool whole = true;  ///< this rank writes tensors that it holds whole; false: another rank with the same data does
 };
 /// Collective over `all` if there are stages.
 Dealing dealing_of(const Sharded& sharded, const comm::Group& all);
 
-/// Sums the counts that `work` returns over all stages, such as {of the folder, of this run}. An exception in one stage
-/// is thrown in all. Collective over the stages; without stages just calls work().
+/// Sums the counts that `work` returns over all stages, such as {count in the folder, count in this run}. An exception
+/// in one stage is thrown in all. Collective over the stages; without stages just calls work().
 using Counts = std::array<std::int64_t, 2>;
 Counts count_over_stages(const Sharded& sharded, const std::function<Counts()>& work);
 

@@ -14,10 +14,10 @@ namespace tessera::wire::ring {
 //   16 MB     21205 / 21041   50768 / 47793 *  36821 / 12678   55963 / 28999    14861 / 14036   41667 / 21447
 //   64 MB     72908 / 73019   202185 / 196089* 152384 / 53633  295715 / 119861  124207 / 43270  229785 / 83611
 //
-// (* Gloo's own.) Long fp32 all-reduces are limited by their bytes, the same number for every algorithm: two ranks
-// break even (on a quiet machine, 15 pairs: 256 KB 566 / 376, 4 MB 4065 / 3640, 64 MB 46273 / 52301). Above that size,
-// and with more ranks, Gloo's own is kept. bf16 and fp16 were not timed: `direct` moves half as many bytes as Gloo,
-// which sends them as fp32.
+// (* Gloo's own.) Long fp32 all-reduces are limited by bandwidth, and every algorithm moves the same number of bytes:
+// two ranks break even (on a quiet machine, 15 pairs: 256 KB 566 / 376, 4 MB 4065 / 3640, 64 MB 46273 / 52301). Above
+// that size, and with more ranks, Gloo's own algorithm is used. bf16 and fp16 were not timed: `direct` moves half as
+// many bytes as Gloo, which sends them as fp32.
 std::optional<Choice> choose(Collective collective, std::int64_t bytes, int size, bool half) {
   constexpr std::int64_t kb = 1024, mb = 1024 * kb;
   const Choice direct{Algorithm::direct, mb, 4}, halving{Algorithm::halving_doubling, mb, 4};

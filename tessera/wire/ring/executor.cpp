@@ -1,5 +1,5 @@
 #include <tessera/base/error.h>
-#include <tessera/wire/half.h>
+#include <tessera/base/half.h>
 #include <tessera/wire/ring/executor.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ class Run {
     return range.size() * (content == Content::partial ? work_width_ : width_);
   }
 
-  // Addresses of a range in the three memories.
+  // Addresses of a range in the input, the work buffer and the output.
   const std::byte* input(Range range) const { return static_cast<const std::byte*>(job_.input) + range.begin * width_; }
   std::byte* work(Range range) const { return work_ + (range.begin - work_begin_) * work_width_; }
   std::byte* result(Range range) const {
@@ -154,12 +154,12 @@ class Run {
       hazards_.push_back(latest);
     }
   }
-  // The number of that step's message, or -1.
+  // The message number of the hazardous send, or -1.
   std::int64_t hazard(std::int64_t message) const {
     const int at = hazards_[static_cast<std::size_t>(message / segments_)];
     return at < 0 ? -1 : at * segments_ + message % segments_;
   }
-  // On return, earlier sends of the same segment are done, too.
+  // Also waits for earlier sends of the same segment.
   void wait_for_sends(std::int64_t last) {
     for (std::int64_t m = last % segments_; m <= last; m += segments_) finish(sends_[static_cast<std::size_t>(m)]);
   }
@@ -170,8 +170,8 @@ class Run {
   }
 
   // The message of step k, segment s has number m = k * segments + s. Its content depends on receives of earlier steps
-  // of its segment, the last of which has number m - segments: so sends may run ahead by the number of segments, and
-  // receives by the window. No deadlock: every rank posts its sends before it waits, and a wait for message x needs
+  // of its segment, the last of which has number m - segments: sends may therefore run ahead by the number of segments,
+  // and receives by the window. No deadlock: every rank posts its sends before it waits, and a wait for message x needs
   // only messages before x (the property tests run this over a link that moves nothing until both sides have posted).
   void loop() {
     std::int64_t next_send = 0, next_recv = 0;
@@ -260,7 +260,7 @@ class Run {
     if (job_.number == Number::bf16) {
       narrow<to_bf16>(to, reinterpret_cast<const float*>(values), mine.size());
     } else if (job_.number == Number::fp16) {
-      narrow<to_half>(to, reinterpret_cast<const float*>(values), mine.size());
+      narrow<to_f16>(to, reinterpret_cast<const float*>(values), mine.size());
     } else {
       std::memcpy(to, values, static_cast<std::size_t>(mine.size() * width_));
     }

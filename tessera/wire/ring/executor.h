@@ -56,8 +56,8 @@ struct Job {
   kernels::Fold fold = kernels::Fold::sum;
   /// Used instead of kernels::reduce if set (wire/arithmetic.h); `number` is then uint8, and n counts bytes.
   Arithmetic::Loop loop = nullptr;
-  /// all_reduce: [n], the same memory. reduce_scatter: input [size * n] (unchanged), output [n]. all_gather: input [n],
-  /// output [size * n]; input may be its own block of output. Aligned to the element type.
+  /// all_reduce: input and output are the same [n]. reduce_scatter: input [size * n] (unchanged), output [n].
+  /// all_gather: input [n], output [size * n]; input may be its own block of output. Aligned to the element type.
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t n = 0;

@@ -43,7 +43,7 @@ std::size_t Arena::size_class(std::size_t bytes) {
 
 void* Arena::allocate(std::size_t bytes) {
   TESSERA_CHECK(bytes > 0, "cannot allocate 0 bytes from an arena");
-  TESSERA_CHECK(getpid() == owner_, "a forked child may not use its parent's arena");
+  TESSERA_CHECK(getpid() == owner_, "a forked child must not use its parent's arena");
   const std::lock_guard lock(mutex_);
   if (bytes > largest_small) return range_.data + take_pages(round_to(bytes, arena_page), bytes);
 
@@ -86,7 +86,7 @@ Arena::Offset Arena::take_pages(std::size_t bytes, std::size_t asked) {
                        " in one piece, the largest free block has ", megabytes(largest), " (", megabytes(used_bytes_),
                        " of ", megabytes(range_.bytes),
                        " are used); the region is as large as the machine's memory, so the model needs more memory "
-                       "than there is, or tensors of empty_shared are kept too long"));
+                       "than the machine has, or tensors of empty_shared are kept too long"));
   }
   const auto [size, begin] = *found;
   erase_free(free_.find(begin));
@@ -196,7 +196,7 @@ Arena::Statistics Arena::statistics() const {
 }
 
 std::shared_ptr<Arena> process_arena() {
-  constexpr std::size_t keep = std::size_t{512} << 20;  // the size of some buckets; a step reuses what it freed
+  constexpr std::size_t keep = std::size_t{512} << 20;  // a few buckets, so that each step reuses freed memory
   struct Process {
     std::mutex mutex;
     pid_t pid = -1;

@@ -43,8 +43,8 @@ class Arena {
 
   struct Statistics {
     std::size_t total = 0;         ///< bytes of the range
-    std::size_t used = 0;          ///< in pieces, rounding included
-    std::size_t touched_free = 0;  ///< free, but not returned to the system
+    std::size_t used = 0;          ///< bytes in pieces, including rounding
+    std::size_t touched_free = 0;  ///< free bytes that were not returned to the system
     std::size_t largest_free = 0;
     std::size_t returned = 0;  ///< returned to the system since the start
   };

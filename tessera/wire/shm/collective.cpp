@@ -12,7 +12,7 @@ using launch::Op;
 
 namespace {
 
-// Whether a rank contributes, and whether it gives each rank its own part or all the same bytes.
+// gives(): whether a rank contributes; gives_parts(): whether it gives each rank a different part.
 bool gives(Op op, int rank, int root) {
   switch (op) {
     case Op::broadcast:
@@ -65,7 +65,7 @@ std::size_t widening(const Operation& operation) {
   return operation.accumulates && half ? 2 : 1;
 }
 
-// If every rank folds everything, R times as much is read: worthwhile only while waiting costs more.
+// If every rank folds everything, R times as many bytes are read, which pays off only while waiting costs more.
 constexpr std::size_t one_shot_work = 256 << 10;
 
 std::size_t inline_limit(Op op, int ranks) {
@@ -213,8 +213,8 @@ struct Collectives::Run {
       }
       TESSERA_CHECK(sum == theirs.bytes, communicator.member_text(r), ": splits of ", sum, " bytes for ", theirs.bytes);
     }
-    // Wider results are stored behind the inputs of their chunk: at most as many bytes, because there are at least two
-    // ranks.
+    // Wider results are stored after their chunk's inputs and need at most as many bytes, because there are at least
+    // two ranks.
     const std::size_t whole_chunk = results_are_staged(operation) ? chunk_bytes / wider : chunk_bytes;
     step_bytes = !any_staged ? longest : gives_parts(op) ? part_chunk() : whole_chunk;
     steps = longest == 0 ? 0 : static_cast<std::uint32_t>((longest + step_bytes - 1) / step_bytes);

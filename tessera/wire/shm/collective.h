@@ -9,7 +9,7 @@
 ///   large all_reduce    every rank folds its slice of each chunk, then copies the other slices; if all tensors are in
 ///                       the arena: folds its slice of every rank's tensor and writes it to every rank's
 ///   reduce_scatter      every rank folds its part of every rank's tensor
-///   accumulating        likewise, starting from the output; a large all_reduce always uses the staging,
+///   accumulating        the same, starting from the output; a large all_reduce always uses the staging,
 ///                       which has room for the results of a slice
 ///   all others          every rank copies from the ranks that give
 
@@ -45,7 +45,7 @@ class Collectives {
                                           // this
 };
 
-/// True if the collective is so small that every rank reads it whole from the slots, without a helper thread.
+/// True if the collective is small enough for every rank to read it whole from the slots, without a helper thread.
 bool is_one_shot(const Operation& operation, int ranks);
 
 }  // namespace tessera::wire::shm

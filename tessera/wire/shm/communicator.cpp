@@ -45,7 +45,7 @@ std::string text_of(const char (&text)[N]) {
   return std::string(text, strnlen(text, N));
 }
 
-// Tells every rank that shares a group with this process, in any group, why it ends.
+// Publishes why this process stops, for every rank that shares any group with it.
 void tell_why_stuck(SegmentHeader& header, const std::string& text) {
   std::uint32_t none = 0;
   if (!header.stuck_writing.compare_exchange_strong(none, 1)) return;
@@ -180,7 +180,7 @@ void Communicator::check_members(int for_rank, const Wait& wait) const {
   check_peer(for_rank, wait);
   for (int r = 0; r < size(); ++r) {
     const Member& member = members_[static_cast<std::size_t>(r)];
-    // A rank that has left orderly may end its process; this matters only to a rank that waits for it.
+    // After leaving in an orderly way, a rank may end its process; this matters only to a rank that waits for it.
     if (!member.segment || (r != for_rank && member.control->state.load() == TeamState::closed)) continue;
     if (!member.segment->alive()) {
       throw Failure(Code::peer_lost, concat(member_text(r), " is gone; ", last_operation(r)));
@@ -291,8 +291,8 @@ void Communicator::Sleeping::look() {
 }
 
 // Follows the chain of waiting processes. If it leads back here and nothing in it moves for a while, it is a deadlock.
-// On a busy machine standstill alone proves nothing, because a process that was woken may not have run yet. So each
-// member must also look twice more and find nothing to do.
+// On a busy machine, a standstill alone proves nothing, because a process that was woken may not have run yet. So each
+// member must also have looked at least twice more and found nothing to do.
 void Communicator::Sleeping::look_for_ring() {
   if (communicator_.own_.header().waiting.starter.load() < 0) return;
   const pid_t self = getpid();
@@ -319,7 +319,7 @@ void Communicator::Sleeping::look_for_ring() {
   } else if (++still_ > still_looks && std::equal(looks.begin(), looks.end(), looks_seen_.begin(),
                                                   [](auto now, auto then) { return now >= then + 2; })) {
     text = concat("the ranks wait for each other: ", text,
-                  ". They started different operations, or the same ones in another order.");
+                  ". They started different operations, or the same operations in a different order.");
     tell_why_stuck(communicator_.own_.header(), text);
     throw Failure(Code::mismatch, text);
   }

@@ -54,8 +54,8 @@ class Communicator {
   struct Wait {
     const launch::Entry& entry;
     const char* what;                      ///< "to start it"
-    std::chrono::milliseconds timeout{0};  ///< 0: that of the options
-    /// Set if the peer must start an operation: true while this very wait blocks the thread that starts this process's
+    std::chrono::milliseconds timeout{0};  ///< 0: options.timeout
+    /// Set if the peer must start an operation: true while this wait blocks the thread that starts this process's
     /// operations. Only then is a cycle of waiting processes a deadlock.
     const std::atomic<bool>* starter_blocked = nullptr;
     Clock::time_point until = Clock::time_point::max();  ///< at this time, await() returns false without an error
@@ -80,7 +80,7 @@ class Communicator {
       try {
         sleeping.look();
       } catch (...) {
-        if (ready()) return true;  // actions of the peer before it died or left count
+        if (ready()) return true;  // what the peer did before it died or left counts
         throw;
       }
       if (Clock::now() >= wait.until) return false;
@@ -96,7 +96,7 @@ class Communicator {
 
   /// Tells all ranks that this one cannot continue. Only the first reason is kept.
   void fail(const std::string& reason, Code code = Code::system);
-  /// This rank leaves in an orderly way.
+  /// Leaves the group in an orderly way.
   void close();
   /// Throws the reason if a member has failed.
   void throw_if_failed() const;
@@ -135,7 +135,7 @@ class Communicator {
     Clock::time_point next_look_;
     int still_ = 0;
     bool shown_ = false;
-    std::vector<std::uint64_t> ring_seen_, looks_seen_;  // first observed turns and looks of the other processes
+    std::vector<std::uint64_t> ring_seen_, looks_seen_;  // the others' turns and looks when this cycle was first seen
   };
 
   int spins_to(int rank) const;

@@ -16,7 +16,7 @@
 namespace tessera::wire::shm {
 
 constexpr int max_ranks = 64;
-/// How many collectives a rank may be ahead of the slowest one.
+/// Number of collectives by which a rank may be ahead of the slowest rank.
 constexpr std::uint64_t slot_count = 16;
 /// Payloads up to this size are published whole when the operation starts (one-shot).
 constexpr std::size_t inline_bytes = 64 << 10;
@@ -29,7 +29,7 @@ constexpr int message_count = 64;
 enum class Source : std::uint32_t {
   none,    ///< it contributes nothing
   whole,   ///< complete at `offset` of its segment from the beginning
-  staged,  ///< arrives chunk by chunk in its staging area; `produced` counts
+  staged,  ///< arrives in its staging area chunk by chunk; `produced` counts the chunks
 };
 
 /// One rank's state of one collective. Written before `posted`, except the counters. Not reused before every rank has
@@ -52,7 +52,7 @@ enum class MessageState : std::uint32_t { free, posted, taken, refused };
 struct alignas(64) MessageSlot {
   std::atomic<MessageState> state;
   std::int32_t destination, tag;
-  std::uint64_t number;         ///< messages of this rank in this group, in order
+  std::uint64_t number;         ///< sequence number among this rank's messages in this group
   std::uint64_t offset, bytes;  ///< location of the data in the sender's segment
   launch::Entry entry;
 };
@@ -60,7 +60,7 @@ struct alignas(64) MessageSlot {
 enum class TeamState : std::uint32_t { open, failed, closed };
 
 struct Control {
-  Doorbell pulse;  ///< the owner rings it at every change that others may wait for
+  Doorbell pulse;  ///< rung by the owner at every change that others may wait for
   /// The processor that last ran the owner: a rank on the same one must not spin while it waits for the owner.
   std::atomic<std::int32_t> processor;
   Doorbell bell;                                    ///< rung by others: a message arrived, or was taken

@@ -25,12 +25,12 @@ inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  __asm__ volatile("isb");  // YIELD does nothing on most processors; this waits some cycles
+  __asm__ volatile("isb");  // YIELD does nothing on most processors; this waits a few cycles
 #endif
 }
 
 /// Makes earlier non-temporal stores visible before the release store that follows, which orders all other stores. Only
-/// x86-64's need this; the ARM kernels have no such stores (kernels/cpu/isa/stream_plain.h).
+/// x86-64 needs this; the ARM kernels have no non-temporal stores (kernels/cpu/isa/stream_plain.h).
 inline void publish_stores() {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();

@@ -32,8 +32,8 @@ struct SegmentHeader {
   std::uint32_t uid;
   char nonce[32];
   alignas(64) WaitRecord waiting;
-  /// Set when this process has found that it would wait forever (a deadlock, or the launcher's request): others of the
-  /// same cycle read the reason here.
+  /// Set when this process has found that it would wait forever (a deadlock, or the launcher's request): other
+  /// processes of the same cycle read the reason here.
   std::atomic<std::uint32_t> stuck, stuck_writing;
   char stuck_reason[3072];  ///< written before `stuck`
 };

@@ -138,7 +138,7 @@ void Mailbox::receive(Message& message) {
   message.ended = true;
 }
 
-// Does everything that is possible at once. Messages between two ranks with the same tag stay in order.
+// Makes all progress that is possible without waiting. Messages between two ranks with the same tag stay in order.
 void Mailbox::move() {
   for (const auto& message : sends_) {
     if (message->slot != nullptr) take_back(*message);
@@ -212,7 +212,7 @@ bool Mailbox::poll(Message& message) {
     try {
       communicator_.look(message.operation.root, wait_of(message, Communicator::Clock::time_point::max()));
     } catch (...) {
-      if (!done(message)) throw;  // actions of the peer before it died or left count
+      if (!done(message)) throw;  // what the peer did before it died or left counts
     }
     return false;
   }

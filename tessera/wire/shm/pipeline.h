@@ -12,9 +12,8 @@
 namespace tessera::wire::shm {
 
 /// Step k of a rank: produce (copy chunk k into this rank's staging), reduce (fold this rank's slice of it), take (read
-/// the parts it needs from the others). Each rank does whatever is possible and sleeps only if nothing is; then it
-/// waits for whatever its oldest unfinished step needs. The slowest rank can always do this step, so there is
-/// no deadlock.
+/// the parts it needs from the others). Each rank does whatever is possible. If nothing is, it sleeps and waits for
+/// what its oldest unfinished step needs. The slowest rank can always do this step, so no deadlock is possible.
 class Pipeline {
  public:
   using Step = std::function<void(std::uint32_t)>;

@@ -171,7 +171,7 @@ std::byte* Segment::allocate(std::size_t bytes) {
     return base_ + *begin;
   }
   throw Error(concat("the shared heap of this process (", arena_begin_ - heap_begin_, " bytes) has no piece of ", bytes,
-                     " bytes left: too many groups, or messages that nobody receives."));
+                     " bytes left: there are too many groups, or messages that no rank receives."));
 }
 
 void Segment::free(std::byte* piece) {
@@ -215,7 +215,7 @@ PeerSegment::PeerSegment(const std::string& address) {
     refuse("it does not begin with a segment's header (foreign).");
   }
   if (header.version != segment_version || header.control_bytes != area_bytes) {
-    refuse("it was made by another build (version ", header.version, ", this is ", segment_version, ").");
+    refuse("it is from a different build (version ", header.version, ", here ", segment_version, ").");
   }
   if (std::string_view(header.nonce, sizeof header.nonce) != nonce || header.pid != pid_ || header.bytes != bytes_) {
     refuse("its nonce differs from the address (stale).");
@@ -239,8 +239,8 @@ PeerSegment::~PeerSegment() {
 
 std::byte* PeerSegment::at(std::uint64_t offset, std::size_t bytes) const {
   if (offset > bytes_ || bytes_ - offset < bytes) {
-    throw Error(concat("process ", pid_, " names bytes ", offset, "..", offset + bytes, " of its segment of ", bytes_,
-                       ": its memory is corrupt."));
+    throw Error(concat("process ", pid_, " refers to bytes ", offset, "..", offset + bytes, " of its segment of ",
+                       bytes_, " bytes: its memory is corrupt."));
   }
   return base_ + offset;
 }
@@ -256,8 +256,8 @@ SegmentHeader& Segment::header() const { return *reinterpret_cast<SegmentHeader*
 
 namespace {
 
-// This process's shared state. Never destroyed: tensors and groups may outlive main(). A child process starts with a
-// new one.
+// This process's shared state. Never destroyed: tensors and groups may outlive main(). A child process starts with its
+// own.
 struct Shared {
   pid_t pid = 0;
   std::atomic<Segment*> own{nullptr};

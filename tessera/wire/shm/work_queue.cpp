@@ -49,7 +49,7 @@ void WorkQueue::want_thread() {
   pthread_sigmask(SIG_SETMASK, &former, nullptr);
 }
 
-// Runs the oldest task; releases the lock meanwhile.
+// Runs the oldest task and releases the lock while it runs.
 void WorkQueue::run_first(std::unique_lock<std::mutex>& lock) {
   running_ = true;
   const std::shared_ptr<Task> task = queue_.front();

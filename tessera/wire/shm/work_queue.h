@@ -43,14 +43,14 @@ class WorkQueue {
   void wait(Task& task);
   bool done(Task& task);
   using Clock = Communicator::Clock;
-  /// As wait(), but returns false at `until`; the group's thread then runs the task.
+  /// Like wait(), but returns false at `until`; the group's thread then runs the task.
   bool wait_until(Task& task, Clock::time_point until);
 
   std::shared_ptr<Message> start_message(Operation operation) { return mailbox_.start(std::move(operation)); }
   void wait(Message& message) { mailbox_.wait_until(message, Clock::time_point::max()); }
   bool wait_until(Message& message, Clock::time_point until) { return mailbox_.wait_until(message, until); }
   bool done(Message& message) { return mailbox_.done(message); }
-  /// As done(), but throws if the message can never complete.
+  /// Like done(), but throws if the message can never complete.
   bool poll(Message& message) { return mailbox_.poll(message); }
   /// Throws the Failure that start() would throw.
   void check();

@@ -111,7 +111,7 @@ void all_to_all(const Operation& operation, Mesh& mesh, ring::Link& link) {
   for (const std::size_t n : operation.input_splits) from.push_back(from.back() + n);
   for (const std::size_t n : operation.output_splits) to.push_back(to.back() + n);
   Messages messages;
-  for (int d = 1; d < size; ++d) {  // distinct partners at each distance
+  for (int d = 1; d < size; ++d) {  // at each distance, all ranks have different partners
     const auto r = static_cast<std::size_t>((mesh.rank() - d + size) % size);
     messages.push_back(link.recv(static_cast<int>(r), operation.output + to[r], operation.output_splits[r]));
   }

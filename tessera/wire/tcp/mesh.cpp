@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t remembered = 256;  // number of collectives whose records are kept
 constexpr std::size_t longest_reason = 4096;
 constexpr auto announce_after = std::chrono::milliseconds(200);
-constexpr std::size_t read_at_once = std::size_t{4} << 20;  // bytes from one peer before the next one's turn
+constexpr std::size_t read_at_once = std::size_t{4} << 20;  // bytes read from a peer before the next peer's turn
 
 void keep(std::map<std::uint64_t, launch::Entry>& entries, const launch::Entry& entry) {
   entries[entry.sequence] = entry;
@@ -53,7 +53,7 @@ void Mesh::start() {
 
 void Mesh::wake() const {
   const std::uint64_t one = 1;
-  if (write(bell_.get(), &one, sizeof one) < 0) return;  // buffer full: the thread is awake
+  if (write(bell_.get(), &one, sizeof one) < 0) return;  // the counter is full, so the thread is awake
 }
 
 void Mesh::queue(int peer, Header header, const launch::Entry* entry, const void* data, std::size_t bytes,
@@ -72,7 +72,7 @@ void Mesh::queue(int peer, Header header, const launch::Entry* entry, const void
     out.bytes = 0;
   }
   out.posted = std::move(posted);
-  if (to.finished) {  // a peer that has left needs nothing more
+  if (to.finished) {  // a peer that has left needs no more data
     if (out.posted) out.posted->done = true;
     return;
   }
@@ -223,7 +223,7 @@ void Mesh::take_payload(int peer) {
   switch (arrived->header.kind) {
     case piece:
     case message: {
-      // Its receive may have been posted while it was arriving.
+      // The receive may have been posted while the data was arriving.
       if (const Handle posted = match(peer, arrived->header)) {
         deliver(posted, *arrived);
       } else {

@@ -3,7 +3,7 @@
 /// wire/tcp/: a group whose ranks are connected by TCP. This header: one connection to each other rank, carrying the
 /// pieces of collectives and messages.
 ///
-/// A thread of the mesh receives, and sends whatever could not be sent at once, so that ranks that send to each other
+/// A thread of the mesh receives, and sends data that could not be sent at once, so that ranks that send to each other
 /// never block each other. Data that arrives before its receive is posted is stored.
 
 #include <tessera/launch/agent/unique_fd.h>
@@ -43,7 +43,7 @@ struct Patience {
 /// Thread-safe.
 class Mesh : public std::enable_shared_from_this<Mesh> {
  public:
-  /// `sockets`: connected, one per rank (none for this one); `members`: "rank 2 (pid 7 on node1)".
+  /// `sockets`: connected, one per rank (unset for this rank); `members`: "rank 2 (pid 7 on node1)".
   Mesh(int rank, std::vector<launch::UniqueFd> sockets, std::vector<std::string> members);
   ~Mesh();
   Mesh(const Mesh&) = delete;
@@ -53,15 +53,15 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
-  /// Begins a collective: compares it with the ones that other ranks have announced. Throws Failure.
+  /// Begins a collective: compares it with the collectives that other ranks have announced. Throws Failure.
   void begin(const launch::Entry& entry);
   Handle send(int peer, int tag, const void* data, std::size_t bytes, const launch::Entry& entry);
   Handle recv(int peer, int tag, void* data, std::size_t bytes, const launch::Entry& entry);
-  /// Blocks until it is done and its memory may be reused (returns true), or until patience.until (returns false).
-  /// Throws Failure if a peer is gone or has left, on timeout or mismatch, or if the group failed. After a failure its
-  /// memory is not accessed.
+  /// Blocks until `posted` is done and its memory may be reused (returns true), or until patience.until (returns
+  /// false). Throws Failure if a peer is gone or has left, on timeout or mismatch, or if the group failed. After a
+  /// failure, the memory is not accessed.
   bool wait(const Handle& posted, const Patience& patience);
-  /// Its memory is not accessed any more.
+  /// After this call, the memory of `posted` is not accessed.
   void forget(const Handle& posted);
 
   void fail(const std::string& reason, Code code);
@@ -99,7 +99,7 @@ class Mesh : public std::enable_shared_from_this<Mesh> {
     Header header;
     std::size_t got = 0;
     Handle target;                      // destination of the payload
-    std::shared_ptr<Arrived> arriving;  // or its temporary storage
+    std::shared_ptr<Arrived> arriving;  // temporary storage if `target` is null
     std::deque<Handle> waiting;         // posted receives of pieces, in order
     std::deque<std::shared_ptr<Arrived>> pieces;
     std::map<std::uint64_t, launch::Entry> told;  // the peer's announced collectives, by number

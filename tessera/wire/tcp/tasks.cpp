@@ -24,7 +24,7 @@ std::shared_ptr<Tasks::Task> Tasks::push(std::function<void()> run) {
   return task;
 }
 
-// Releases the lock meanwhile.
+// Runs the oldest task and releases the lock while it runs.
 void Tasks::run_first(std::unique_lock<std::mutex>& lock) {
   running_ = true;
   const auto task = queue_.front();

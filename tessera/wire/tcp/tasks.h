@@ -28,7 +28,8 @@ class Tasks {
   /// Rethrows the task's exception.
   bool wait_until(Task& task, Clock::time_point until);
   bool ended(Task& task);
-  /// Fails all tasks that have not begun. Waits for the running one, whose waits must have been ended before.
+  /// Fails all tasks that have not begun. Waits for the running task, whose own waits the caller must have ended
+  /// before.
   void close();
 
  private:

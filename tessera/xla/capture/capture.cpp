@@ -35,7 +35,7 @@ using Geometry = std::tuple<const c10::StorageImpl*, std::int64_t, std::vector<s
 Geometry geometry_of(const at::Tensor& tensor) {
   std::vector<std::int64_t> strides = tensor.strides().vec();
   for (std::size_t d = 0; d < strides.size(); ++d)
-    if (tensor.sizes()[d] == 1) strides[d] = 0;  // irrelevant for dimensions of size 1
+    if (tensor.sizes()[d] == 1) strides[d] = 0;  // the stride of a dimension of size 1 is irrelevant
   return {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(), tensor.sizes().vec(), std::move(strides),
           tensor.scalar_type()};
 }
@@ -119,8 +119,10 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     const std::size_t count = schema.arguments().size();
     const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
     if (op.hasTag(at::Tag::nondeterministic_seeded))
-      refuse(op,
-             "draws random numbers, which a compiled step would repeat in every step; nn::dropout() draws by place");
+      refuse(
+          op,
+          "draws random numbers, which a compiled step would repeat in every step; use nn::dropout(), which draws by "
+          "place");
     if (std::ranges::none_of(parallel::tensors_among(arguments), [&](const at::Tensor& t) { return is_captured(t); }))
       return run_now(op, below, stack);
     if (is_equal_to_itself(op, arguments)) {
@@ -290,7 +292,7 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
     }
     const c10::StorageImpl* const storage = written->storage().unsafeGetStorageImpl();
     if (given_.contains(storage) || (!is_captured(*written) && !made_.contains(storage)))
-      refuse(op, "changes a parameter, an input or a buffer from before the step in place");
+      refuse(op, "changes in place a parameter, an input or a buffer that existed before the step");
     Node node = node_of(op, arguments);
     std::erase_if(values_, [storage](const auto& entry) { return std::get<0>(entry.first) == storage; });
     add_result(node, *written);
@@ -303,14 +305,14 @@ class Capture final : public parallel::OperatorHandler, public nn::CapturedDraws
   Graph graph_;
   std::map<Geometry, ValueId> values_;
   std::unordered_map<const c10::StorageImpl*, c10::Storage> captured_;  // kept alive so that no address is reused
-  std::unordered_set<const c10::StorageImpl*> given_, made_;            // allocated before the step; allocated by
-                                                                        // operators that ran
+  std::unordered_set<const c10::StorageImpl*> given_, made_;            // given: allocated before the step;
+                                                                        // made: allocated by operators that ran
   std::map<std::pair<Geometry, std::uint32_t>, ValueId> constants_;
   std::vector<c10::Storage> alive_;
   std::int32_t last_parameter_ = -1;
 };
 
-/// While it lives, the calling thread captures, and attention is decomposed into products and a softmax.
+/// During its lifetime, the calling thread captures, and attention is decomposed into products and a softmax.
 class CapturingScope {
  public:
   explicit CapturingScope(nn::CapturedDraws& draws)

@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// Random numbers that a captured step draws by place (nn/dropout.h), new ones in every run.
+/// Random numbers that a captured step draws by place (nn/dropout.h), different in every run.
 
 #include <ATen/core/Tensor.h>
 
@@ -13,9 +13,9 @@ namespace tessera::xla {
 using ValueId = std::int32_t;
 constexpr ValueId no_value = -1;  ///< an absent tensor
 
-/// Lines of random numbers read by an operator "kept". A line's key mixes the pass's key with `numbers`, the row, the
-/// token's position and, for attention weights, the head. The keys are two arguments, their lower and upper 32 bits,
-/// each int32 with the sizes `lines`.
+/// Lines of random numbers, which an operator "kept" reads. A line's key mixes the pass's key with `numbers`, the row,
+/// the token's position and, for attention weights, the head. The keys are passed as two int32 arguments of sizes
+/// `lines`: their lower and their upper 32 bits.
 struct Draw {
   std::vector<std::uint64_t> numbers;
   std::int64_t row = 0, token = 0, head = 0;

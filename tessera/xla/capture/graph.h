@@ -21,7 +21,7 @@ struct ValueInfo {
 
 /// An argument, in the order of the operator's schema.
 struct Argument {
-  bool tensors = false;         ///< a tensor or a list of them; else `constant`
+  bool tensors = false;         ///< a tensor or a list of tensors; otherwise `constant`
   std::vector<ValueId> values;  ///< no_value for an absent one
   c10::IValue constant;
 };
@@ -32,7 +32,7 @@ struct Node {
   std::vector<Argument> arguments;
   std::vector<ValueId> results;
   bool backward = false;             ///< called by an autograd node
-  std::int32_t last_parameter = -1;  ///< index in Graph::parameters of the one that forward used last; -1: none yet
+  std::int32_t last_parameter = -1;  ///< index in Graph::parameters of the parameter last used by forward; -1: none yet
 };
 
 struct Graph {

@@ -76,7 +76,7 @@ Value literal(Function& f, const void* data, const Type& type) {
   if (type.elements() == 0) return constant(f, 0, type);
   std::string hex;
   const auto* const bytes = static_cast<const unsigned char*>(data);
-  if (type.element == Element::predicate) {  // MLIR would pack them to bits, so they are written out
+  if (type.element == Element::predicate) {  // MLIR would pack booleans into bits, so they are written out
     for (std::int64_t i = 0; i < type.elements(); ++i)
       hex += concat(i == 0 ? "" : ", ", bytes[i] != 0 ? "true" : "false");
     const Type flat{{type.elements()}, type.element};
@@ -320,7 +320,7 @@ Value all_reduce(Function& f, const Value& a, int replicas) {
 }
 
 Value device_number(Function& f) {
-  // replica_id is unsigned, unlike all other values here.
+  // replica_id is unsigned, unlike all other values in our programs.
   const Type type{{}, Element::int32};
   const Value raw = f.write("stablehlo.replica_id : tensor<ui32>", type);
   return f.write(concat("stablehlo.convert ", raw.name, " : (tensor<ui32>) -> ", text(type)), type);

@@ -23,7 +23,7 @@ Value binary(Function& f, std::string_view name, const Value& a, const Value& b)
 /// "not", "log_plus_one", "exponential_minus_one".
 Value unary(Function& f, std::string_view name, const Value& a);
 /// The error function in fp32, by the rational approximation on [-4, 4] of Eigen's generic_fast_erf_float, which XLA
-/// uses, too (StableHLO has no such operation).
+/// also uses (StableHLO has no such operation).
 Value erf(Function& f, const Value& a);
 /// Comparisons: "EQ", "NE", "LT", "LE", "GT", "GE".
 Value compare(Function& f, std::string_view how, const Value& a, const Value& b);

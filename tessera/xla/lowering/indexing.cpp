@@ -42,8 +42,8 @@ void gather(NodeLowering& n) {
   const std::int64_t d = n.dimension(1, rank);
   for (std::size_t i = 0; i < rank; ++i)
     if (static_cast<std::int64_t>(i) != d && ids.type.sizes[i] != x.type.sizes[i])
-      throw InputError("device xla: gather() of a part of the rows cannot be compiled");
-  // [.., picked at d, .., all of d]: x's dimension d moves to an additional last dimension.
+      throw InputError("device xla: gather() of only some rows cannot be compiled");
+  // [.., picked at d, .., all of d]: x's dimension d becomes an additional last dimension.
   Sizes sizes = ids.type.sizes, places_ids;
   sizes.push_back(x.type.sizes[static_cast<std::size_t>(d)]);
   for (std::size_t i = 0; i < rank; ++i) places_ids.push_back(static_cast<std::int64_t>(i));
@@ -66,14 +66,14 @@ Value is_label(NodeLowering& n, const Value& labels, const Sizes& sizes) {
   const Value each = hlo::broadcast(n.f, labels, {0}, sizes);
   return hlo::compare(n.f, "EQ", each, hlo::iota(n.f, 1, each.type));
 }
-/// Row weights: 1 where the label counts.
+/// Row weights: 1 where the label is not the ignored one.
 Value counts(NodeLowering& n, const Value& labels, std::int64_t ignored) {
   return hlo::convert(n.f,
                       hlo::compare(n.f, "NE", labels, hlo::constant(n.f, static_cast<double>(ignored), labels.type)),
                       Element::float32);
 }
 void check_loss(NodeLowering& n, const Value& x, std::size_t weight) {
-  if (n.has(weight)) throw InputError("device xla: a loss with weights of classes cannot be compiled");
+  if (n.has(weight)) throw InputError("device xla: a loss with class weights cannot be compiled");
   if (x.type.sizes.size() != 2) throw InputError("device xla: nll_loss() of one row cannot be compiled");
 }
 

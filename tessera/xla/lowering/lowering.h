@@ -1,6 +1,6 @@
 #pragma once
 /// \file
-/// xla/lowering/: captured operators as StableHLO, one rule per LibTorch operator, in files by kind.
+/// xla/lowering/: translates captured operators into StableHLO, with one rule per LibTorch operator, in files by kind.
 
 #include <tessera/xla/capture/graph.h>
 #include <tessera/xla/hlo/operations.h>
@@ -44,7 +44,7 @@ class NodeLowering {
 
   hlo::Type result_type(std::size_t k = 0) const;
   bool wants(std::size_t k) const { return node_.results.at(k) != no_value; }
-  /// Sets result k. Throws Error if sizes or type differ from the captured ones: the rule is wrong.
+  /// Sets result k. Throws Error if sizes or type differ from the captured ones, which means that the rule is wrong.
   void set(std::size_t k, const hlo::Value& value);
 
  private:
@@ -70,7 +70,7 @@ const RuleTable& norm_rules();
 const RuleTable& indexing_rules();
 const RuleTable& random_rules();
 
-/// The rule of a node; null without one.
+/// The rule of a node; null if it has none.
 Rule rule_of(const Node& node);
 /// Throws InputError listing every operator of the graph without a rule, and the modules that use it.
 void check_rules(const Graph& graph);

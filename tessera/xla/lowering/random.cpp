@@ -32,7 +32,7 @@ void kept(NodeLowering& n) {
   Value column = hlo::iota(n.f, static_cast<std::int64_t>(places.size()), type);
   column = hlo::binary(n.f, "add", column, bits(n, static_cast<std::uint32_t>(n.integer(2)), column));
   const Value number = mixed(n, hlo::binary(n.f, "add", mixed(n, hlo::binary(n.f, "xor", column, low)), high));
-  // Unsigned order by a signed comparison.
+  // Flipping the sign bits makes the signed comparison an unsigned one.
   constexpr std::uint32_t sign = 0x80000000u;
   const Value limit = bits(n, static_cast<std::uint32_t>(n.integer(3)) ^ sign, number);
   const Value is_kept = hlo::compare(n.f, "GE", hlo::binary(n.f, "xor", number, bits(n, sign, number)), limit);

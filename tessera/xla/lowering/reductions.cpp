@@ -10,7 +10,7 @@ namespace {
 using hlo::Sizes;
 using hlo::Value;
 
-/// Argument i as dimensions of x; all dimensions if empty.
+/// Argument i, a list of dimensions of x; empty: all dimensions.
 Sizes dimensions(NodeLowering& n, std::size_t i, const Value& x) {
   Sizes result = n.integers(i);
   const auto rank = static_cast<std::int64_t>(x.type.sizes.size());

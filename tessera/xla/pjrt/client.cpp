@@ -55,7 +55,7 @@ ElementRow row_of(Element element) {
   throw Error("an element of an unknown type");
 }
 
-/// The line of /proc/cpuinfo that lists instruction sets: XLA's CPU backend compiles for those of its machine.
+/// The line of /proc/cpuinfo that lists instruction sets: XLA's CPU backend compiles for its machine's sets.
 std::string processor_features() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -63,7 +63,7 @@ std::string processor_features() {
   return "";
 }
 
-/// Calls a function with the executable of a loaded one, and frees it.
+/// Calls `f` with the executable behind a loaded executable, then frees it.
 template <class F>
 void with_executable(const Plugin& plugin, PJRT_LoadedExecutable* loaded, const F& f) {
   auto get = arguments<PJRT_LoadedExecutable_GetExecutable_Args>(PJRT_LoadedExecutable_GetExecutable_Args_STRUCT_SIZE);
@@ -117,7 +117,7 @@ void Buffer::read(void* data, std::size_t bytes) const {
   copy.host_layout = &layout;
   call(*connection_->plugin, connection_->api().PJRT_Buffer_ToHostBuffer, copy, "asking for an array's bytes");
   if (copy.dst_size != bytes)
-    throw Error(concat("an array of a device has ", copy.dst_size, " bytes, but ", bytes, " were expected"));
+    throw Error(concat("an array on a device has ", copy.dst_size, " bytes, but ", bytes, " were expected"));
   copy.dst = data;
   call(*connection_->plugin, connection_->api().PJRT_Buffer_ToHostBuffer, copy, "reading an array");
   connection_->plugin->await(copy.event, "reading an array");

@@ -25,7 +25,7 @@ enum class Element { predicate, int32, int64, float16, bfloat16, float32, float6
 /// Bytes of one element.
 std::size_t bytes_of(Element element);
 
-/// A plug-in's client, kept alive by everything made with it.
+/// A plug-in's client, kept alive by every object created with it.
 struct Connection;
 
 /// A dense row-major array in a device's memory, freed with the object.
@@ -62,7 +62,7 @@ class Program {
   /// invalid. Returns results[d][j]. The caller must pass correct shapes and types: plug-ins do not check them.
   std::vector<std::vector<Buffer>> run(const std::vector<std::vector<const Buffer*>>& arguments) const;
 
-  bool from_cache() const { return from_cache_; }  ///< loaded from the cache, not compiled
+  bool from_cache() const { return from_cache_; }  ///< whether it was loaded from the cache
   ProgramMemory memory() const;
   /// The optimized program as printed by the plug-in, for counting its collectives.
   std::string optimized() const;
@@ -92,7 +92,7 @@ class Client {
   std::unique_ptr<Program> compile(const std::string& text, const CompileOptions& options) const;
 
  private:
-  /// Everything that a compiled program depends on besides its text and options.
+  /// Describes everything that a compiled program depends on besides its text and options.
   std::string describe_compiler() const;
   /// Loads a result of serialized(). Throws Error with the plug-in's text.
   std::unique_ptr<Program> load(const std::string& bytes) const;

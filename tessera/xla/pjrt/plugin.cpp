@@ -70,9 +70,9 @@ std::string find_plugin(const std::string& asked) {
   for (const char* const name : {"TESSERA_PJRT_PLUGIN", "TPU_LIBRARY_PATH"})
     if (const char* const path = std::getenv(name); path != nullptr && *path != '\0') return path;
   throw InputError(
-      "device xla: no PJRT plug-in is named. On a TPU machine run `pip install libtpu` (Google's licence does not let "
-      "us "
-      "bring it) and set TPU_LIBRARY_PATH to its libtpu.so; for another device set TESSERA_PJRT_PLUGIN to its plug-in");
+      "device xla: no PJRT plug-in is set. On a TPU machine run `pip install libtpu` (Google's licence does not allow "
+      "us to include it) and set TPU_LIBRARY_PATH to its libtpu.so; for another device set TESSERA_PJRT_PLUGIN to its "
+      "plug-in");
 }
 
 }  // namespace tessera::xla

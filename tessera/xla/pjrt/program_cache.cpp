@@ -31,7 +31,7 @@ std::optional<std::string> ProgramCache::read(const std::string& key) const {
     const std::size_t end = std::min(entry.find('\n'), entry.size() - 1) + 1;
     std::string bytes = entry.substr(end);
     if (entry.substr(0, end) != head_of(bytes)) throw InputError(concat(path, " is damaged"));
-    std::error_code ignored;  // affects only the order of removal
+    std::error_code ignored;  // a failure affects only the order of removal
     std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now(), ignored);
     return bytes;
   } catch (const Error& error) {
@@ -66,7 +66,7 @@ void ProgramCache::remove_oldest(const std::string& newest) const {
   };
   std::vector<Entry> entries;
   std::uint64_t total = 0;
-  std::error_code gone;  // other processes may remove it, too
+  std::error_code gone;  // set if another process has removed the entry
   for (const std::string& name : list_folder(folder_)) {
     if (!name.ends_with(suffix)) continue;
     const std::string path = path_join(folder_, name);

@@ -14,7 +14,7 @@ namespace tessera::xla {
 /// verified when they are read. Any thread, any process.
 class ProgramCache {
  public:
-  /// Limit of a folder's size in bytes; above it, the least recently used entries are removed.
+  /// Maximum size of the folder in bytes; beyond it, the least recently used entries are removed.
   static constexpr std::uint64_t most_bytes = std::uint64_t{8} << 30;
 
   explicit ProgramCache(std::string folder, std::uint64_t most = most_bytes)
@@ -25,7 +25,7 @@ class ProgramCache {
 
   /// The entry, or nullopt. For a damaged one, compiled_again().
   std::optional<std::string> read(const std::string& key) const;
-  /// Writes the entry, replacing one of the same name. On failure nothing is stored, with a warning.
+  /// Writes the entry, replacing any entry of the same name. On failure, warns and stores nothing.
   void write(const std::string& key, std::string_view bytes) const;
   /// Warns that an entry cannot be used; only the first time.
   void compiled_again(std::string_view why) const;

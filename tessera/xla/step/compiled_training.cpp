@@ -14,7 +14,7 @@
 namespace tessera::xla {
 namespace {
 
-/// More kinds of micro-batches than this are a mistake: each is compiled.
+/// More kinds of micro-batches than this indicate a mistake, because each kind is compiled.
 constexpr std::size_t most_kinds = 32;
 
 std::string describe(const std::vector<at::Tensor>& batch) {
@@ -150,9 +150,9 @@ const CompiledTraining::Compiled& CompiledTraining::compiled_for(const std::vect
   std::map<Kind, Compiled>& known = evaluation == nullptr ? compiled_ : of_evaluations_;
   if (const auto found = known.find(kind); found != known.end()) return found->second;
   if (known.size() == most_kinds)
-    throw InputError(concat("device xla: micro-batches of ", most_kinds + 1,
-                            " sizes, each of which needs a program of its own; the last one is ", describe(batch),
-                            ". Give rows of one length"));
+    throw InputError(concat("device xla: the micro-batches have ", most_kinds + 1,
+                            " different shapes, and each needs its own program; the last one is ", describe(batch),
+                            ". Use rows of equal length"));
   const std::int64_t begin = monotonic_ns();
   const GradientProgram program =
       evaluation == nullptr ? program_of_step(parameters_, units_, infos, loss_, options_, client_->devices())
@@ -172,7 +172,7 @@ const CompiledTraining::Compiled& CompiledTraining::compiled_for(const std::vect
 void CompiledTraining::check_count(const std::vector<MicroBatch>& micro_batches) const {
   if (micro_batches.empty() || micro_batches.size() % devices() != 0)
     throw InputError(concat("device xla: ", micro_batches.size(), " micro-batches for ", devices(),
-                            " devices; every device needs the same number of them, at least one"));
+                            " devices; each device needs the same number of them, at least one"));
 }
 
 std::vector<std::vector<Buffer>> CompiledTraining::run(const Compiled& compiled,

@@ -24,7 +24,7 @@ namespace tessera::xla {
 
 class CompiledTraining final : public CompiledStep {
  public:
-  /// Throws InputError for parameters that are not fp32, and for units that do not exist.
+  /// Throws InputError for parameters that are not fp32 and units that do not exist.
   CompiledTraining(std::shared_ptr<const Client> client, torch::nn::Module& module, Loss loss, TrainingOptions options);
 
   double accumulate(const std::vector<MicroBatch>& micro_batches) override;
@@ -43,7 +43,7 @@ class CompiledTraining final : public CompiledStep {
   const std::vector<FlatUnit>& units() const { return units_; }
 
  private:
-  /// By device: its part of each unit or, for states and gradients, of each trained unit.
+  /// [device][unit]: the device's part of each unit or, for states and gradients, of each trained unit.
   using Parts = std::vector<std::vector<Buffer>>;
   /// Compiled code for one kind of micro-batch.
   struct Compiled {

@@ -1,7 +1,8 @@
 #pragma once
 /// \file
 /// xla/step/: a training step as two programs that every device runs (docs/tpu.md): one adds a micro-batch's gradients
-/// to the device's part of them, one updates its part of the parameters. This header: how parameters are divided.
+/// to the device's part of the accumulated gradients, the other updates the device's part of the parameters. This
+/// header: how parameters are divided.
 ///
 /// A unit's parameters (layout/units.h) form one flat fp32 vector, padded to a multiple of the number of devices;
 /// device d keeps its d-th part, and the same part of gradients and optimizer states. Parameters with weight decay come
@@ -25,9 +26,9 @@ struct FlatUnit {
   bool trained = true;                  ///< true: all of its parameters are trained; false: none
   bool root = false;                    ///< parameters outside all layers
   std::vector<std::size_t> parameters;  ///< indices in the module's list
-  std::vector<std::int64_t> offsets;    ///< each one's first element in the flat vector
+  std::vector<std::int64_t> offsets;    ///< offset of each parameter in the flat vector, in elements
   std::int64_t elements = 0;            ///< without padding
-  std::int64_t decayed = 0;             ///< elements at the beginning that have weight decay
+  std::int64_t decayed = 0;             ///< number of leading elements that have weight decay
   std::int64_t shard = 0;               ///< elements per device
   std::size_t layer = 0;                ///< units of the same number are used, and recomputed, together
   std::vector<std::int64_t> sizes;      ///< global programs: the parameter's

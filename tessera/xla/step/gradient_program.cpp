@@ -122,7 +122,8 @@ class GradientBuilder {
   }
 
   // ---- parameters ----
-  /// The unit's part behind a barrier with the latest value, which is then read through that barrier.
+  /// Returns the unit's part behind a barrier with the latest value; later reads of that value go through the same
+  /// barrier.
   Value part_after_latest(std::size_t u) {
     if (latest_ == no_value || options_.devices == 1 || !options_.shard) return parts_[u];
     std::vector<Value> before = {parts_[u], value(latest_)};
@@ -156,7 +157,7 @@ class GradientBuilder {
     if ((gathers_again(backward) ? gathered_again_ : gathered_).insert(u).second) gather(u);
   }
   /// Makes the parameters that `node` reads available: as gathered for forward or, in backward, gathered again. Views
-  /// and casts of parameters, which autograd keeps from forward, are computed again, too, so that they do not keep the
+  /// and casts of parameters, which autograd keeps from forward, are also computed again, so that they do not keep the
   /// first gathered copy alive.
   void gather_what_is_read(const Node& node, bool backward) {
     each_read(node, [&](ValueId id) {
@@ -243,7 +244,7 @@ class GradientBuilder {
     NodeLowering lowering(f_, graph_, node, table);
     rule_of(node)(lowering);
   }
-  /// Counts each unit's gradients that are still to be computed; parameters without a gradient do not count.
+  /// Counts the gradients of each unit that are not computed yet; parameters without a gradient do not count.
   void count_gradients() {
     for (std::size_t u = 0; u < units_.size(); ++u) {
       missing_.push_back(0);
@@ -293,7 +294,7 @@ class GradientBuilder {
     std::size_t sum = 0;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       if (!units_[u].trained) continue;
-      if (reduced_[u].name.empty()) reduce(u);  // the unit takes no part in the step
+      if (reduced_[u].name.empty()) reduce(u);  // the step does not use the unit
       f_.result(hlo::binary(f_, "add", sums_[sum++], reduced_[u]), by_rows(reduced_[u].type));
     }
     f_.result(hlo::binary(f_, "add", loss_, value(graph_.outputs.front())), whole());
@@ -305,11 +306,11 @@ class GradientBuilder {
   hlo::Function f_;
   GradientProgram result_;
   std::vector<Value> values_;        // by id, the latest version of each
-  std::vector<Value> parts_, sums_;  // by unit, by trained unit
+  std::vector<Value> parts_, sums_;  // parts_: by unit; sums_: by trained unit
   Value loss_;
   std::vector<std::size_t> unit_of_;  // by parameter
   std::set<std::size_t> gathered_, gathered_again_;
-  std::map<ValueId, const Node*> of_parameters_;  // by result: nodes that read only parameters
+  std::map<ValueId, const Node*> of_parameters_;  // result -> its node, for nodes that read only parameters
   std::set<ValueId> derived_again_;
   ValueId latest_ = no_value;
   std::vector<int> missing_;                                 // by unit: gradients not computed yet

@@ -34,7 +34,7 @@ struct GradientOptions {
 /// forward_only there are neither gradients nor an accumulated loss; the result is the micro-batch's loss.
 struct GradientProgram {
   std::string text;
-  std::vector<at::Tensor> constants;  ///< those too large to embed in the program
+  std::vector<at::Tensor> constants;  ///< constants too large to embed in the program
   std::vector<Draw> draws;
 };
 

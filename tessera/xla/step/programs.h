@@ -10,8 +10,8 @@
 
 namespace tessera::xla {
 
-/// Captures the loss of a micro-batch like `batch` and the gradients of all parameters. Throws like capture(), and
-/// InputError for a loss that is not an fp32 scalar.
+/// Captures the loss of a micro-batch with the sizes and types in `batch`, and the gradients of all parameters. Throws
+/// like capture(), and InputError for a loss that is not an fp32 scalar.
 Graph capture_step(const parallel::ModuleParameters& module, const std::vector<ValueInfo>& batch,
                    const CompiledStep::Loss& loss);
 

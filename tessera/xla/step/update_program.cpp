@@ -65,7 +65,7 @@ struct Part {
     return add(f, hlo::unary(f, "sqrt", x), hlo::constant(f, epsilon, x.type));
   }
 
-  /// Same as torch.optim's (optim/optimizer.h).
+  /// Same arithmetic as torch.optim (optim/optimizer.h).
   void adam(const optim::AdamWOptions& o) {
     const Value g = gradient;
     states[0] = add(f, times(f, states[0], o.beta1), times(f, g, 1 - o.beta1));

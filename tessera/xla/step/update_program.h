@@ -18,8 +18,8 @@ std::string norm_program(const std::vector<FlatUnit>& units, int devices, const 
 std::vector<std::string> state_names(const optim::ElementwiseOptions& optimizer);
 /// Initial value of a state's elements.
 double first_state(const optim::ElementwiseOptions& optimizer);
-/// Values that change from step to step: the learning rate in step `step` (from 1), the gradients' `factor` and, for
-/// Adam, 1 / (1 - beta1^step) and 1 / (1 - beta2^step).
+/// The values that change from step to step: the learning rate, the gradients' `factor` and, for Adam in step `step`
+/// (from 1), 1 / (1 - beta1^step) and 1 / (1 - beta2^step).
 std::vector<double> update_scalars(const optim::ElementwiseOptions& optimizer, double learning_rate, double factor,
                                    std::int64_t step);
 

@@ -1,5 +1,5 @@
-// Stubs for device_check on a real device, which has no double to find faults or count waits. Memory is what CUDA's
-// allocator has handed out.
+// Stubs for device_check on a real device, where no double finds faults or counts waits. Memory figures are those of
+// CUDA's allocator.
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <tests/double/findings.h>

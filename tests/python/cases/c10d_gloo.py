@@ -481,7 +481,7 @@ def barrier_implies_wait(rank):
     pg = rank.start()
     tensors = [torch.full((100, 100), float(i)) for i in range(16)]
     for tensor in tensors:
-        pg.allreduce(tensor)  # the work is dropped
+        pg.allreduce(tensor)  # discards the work
     value(pg.barrier())
     equal(tensors, [torch.full((100, 100), float(i * rank.size)) for i in range(16)])
 

@@ -343,7 +343,7 @@ def multi_bucket(rank):
 def forward_backward(rank, steps, **settings):
     model = mixed()
     made = reducer(rank, model, by_dtype(model), **settings)
-    opt = torch.optim.SGD(model.parameters(), lr=0.01)  # Adam asks for CUDA where torch was built with it
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)  # Adam queries CUDA if torch was built with it
     made.prepare_for_forward()
     for step in range(steps):
         opt.zero_grad()

@@ -403,7 +403,7 @@ def elastic(rank):
                 state.on_hosts_updated()
         return state.step
     equal(train(state), 6)
-    equal(resets, [4, 6])  # back to the commit of step 4 after the failure; nothing is lost when hosts change
+    equal(resets, [4, 6])  # the failure rolls back to the commit of step 4; a change of hosts loses nothing
     weights = hvd.allgather(model.weight.detach().view(1, -1))
     equal(weights[0], weights[1])
     hvd.shutdown()

@@ -55,9 +55,9 @@ int data_check(const Arguments& arguments) {
   std::cout << std::flush;
   if (good > 0) std::cerr << "check: " << (columns ? columns->note() : unknown) << "\n";
   std::cerr << concat(
-      "check: ", good, " records of ", job.files.size(), job.files.size() == 1 ? " file" : " files", " are good",
+      "check: ", good, " records of ", job.files.size(), job.files.size() == 1 ? " file" : " files", " are valid",
       empty == 0 ? "" : concat(", ", empty, empty == 1 ? " is" : " are", " empty and left out by training"),
-      bad == 0 ? "" : concat(", ", bad, bad == 1 ? " complaint" : " complaints"), "\n");
+      bad == 0 ? "" : concat(", ", bad, bad == 1 ? " problem" : " problems"), "\n");
   return static_cast<int>(bad == 0 ? ExitCode::done : ExitCode::bad_input);
 }
 

@@ -21,7 +21,7 @@ int data_shuffle(const Arguments& arguments);
 int data_split(const Arguments& arguments);
 int data_merge(const Arguments& arguments);
 
-/// Input of a command: its files, in order, and its flags.
+/// The input of a command: its files, in order, and its flags.
 struct DataJob {
   std::vector<corpus::SourceFile> files;
   corpus::ColumnOptions columns;
@@ -30,7 +30,7 @@ struct DataJob {
 };
 
 /// Parses paths, and --split, --dataset_text_field, --column_map in addition to the command's own flags. Throws
-/// InputError when no path is given, for tokens (which have no records), and as find_sources does.
+/// InputError when no path is given, for tokens (which have no records), and like find_sources().
 DataJob data_job(const std::string& command, const Arguments& arguments, std::vector<std::string> with_value,
                  const std::vector<std::string>& switches = {});
 
@@ -50,7 +50,7 @@ template <class Visit, class Complain, class Done>
 void for_each_record(const corpus::SourceFile& file, Visit visit, Complain complain, Done done) {
   constexpr std::uint64_t piece_bytes = std::uint64_t{64} << 20;
   std::uint64_t before = 0;
-  std::string last;  // the same complaint again means that the reader cannot continue
+  std::string last;  // if the same complaint comes again, the reader cannot continue
   const auto attempt = [&](auto act) {
     try {
       return act();

@@ -44,7 +44,7 @@ const char* kind_of(const Value& value) {
   return "?";
 }
 
-/// The texts of a record in its normal form: text, prompt and completion, or the content of each message.
+/// The texts of a normalized record: text, prompt and completion, or the content of each message.
 std::vector<const std::string*> texts_of(const Value& normal) {
   std::vector<const std::string*> texts;
   for (const auto& [name, value] : normal.members()) {

@@ -103,7 +103,7 @@ std::uint64_t share_of(const config::Flags& flags, const char* name, std::uint64
 class Drawer {
  public:
   Drawer(std::uint64_t seed, std::uint64_t wanted) : seed_(seed), wanted_(wanted) {}
-  /// Whether the item is drawn; `left`: number of items that can still be drawn, this one included.
+  /// Whether the item is drawn; `left`: number of items that can still be drawn, including this one.
   bool draws(std::uint64_t number, std::uint64_t left) {
     if (corpus::shuffle_key(seed_, number) % left >= wanted_) return false;
     --wanted_;
@@ -181,7 +181,7 @@ int data_split(const Arguments& arguments) {
   Part tested{"test", job.flags.has("test") ? corpus::create_file(path_of("test"), format.compression) : nullptr};
   {
     ShownLines lines(job, format.kind, "splitting");
-    std::uint64_t left_for_test = count - validation.wanted();  // records not taken by validation
+    std::uint64_t left_for_test = count - validation.wanted();  // records that were not drawn for validation
     for (std::uint64_t number = 0; number < count; ++number) {
       const auto line = lines.next();
       if (!line) throw InputError("the files changed while they were read: run it again");

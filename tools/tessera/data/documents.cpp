@@ -78,7 +78,7 @@ class Documents {
     if (!columns_) {
       corpus::ColumnOptions options = options_;
       const bool said = !options.text_field.empty() || !options.map.empty();
-      if (!said && record.find("text") != nullptr) options.text_field = "text";  // whatever other columns exist
+      if (!said && record.find("text") != nullptr) options.text_field = "text";  // regardless of other columns
       columns_.emplace(record, options);
       if (columns_->form() != corpus::RecordForm::text)
         throw InputError(concat(record.where().str(), ": ", columns_->note(),

@@ -19,7 +19,7 @@ namespace tessera::tool {
 inline constexpr const char* column_flags[] = {"text_column_name", "dataset_text_field", "column_map"};
 corpus::ColumnOptions column_options(const config::Flags& flags);
 
-/// The files of all paths, globs and folders. Throws InputError, in particular for token files, which contain no text.
+/// The files of all paths, globs and folders. Throws InputError, for example for token files, which contain no text.
 std::vector<corpus::SourceFile> text_sources(const std::vector<std::string>& paths);
 std::uint64_t bytes_of(const std::vector<corpus::SourceFile>& files);
 
@@ -29,9 +29,9 @@ struct DocumentVisitor {
   std::function<void(std::uint64_t bytes_done)> progress;  ///< bytes of all files so far; may be empty
 };
 
-/// Visits all documents, in order: a .txt file is one, and so is each record of another kind, of which the text column
-/// is read. Documents are cut only after a line feed with non-blank ASCII on both sides. Warns once per file about
-/// invalid UTF-8, which tokenizers read as U+FFFD. Throws InputError with the location.
+/// Visits all documents, in order: a .txt file is one document, and so is each record of other files, from which the
+/// text column is read. Documents are cut only after a line feed with non-blank ASCII on both sides. Warns once per
+/// file about invalid UTF-8, which tokenizers read as U+FFFD. Throws InputError with the location.
 void for_each_document(const std::vector<corpus::SourceFile>& files, const corpus::ColumnOptions& columns,
                        std::size_t part_bytes, const DocumentVisitor& visitor);
 

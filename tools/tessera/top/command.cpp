@@ -74,7 +74,7 @@ class FullScreen {
     if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0 || window.ws_row == 0) return {80, 24};
     return {window.ws_col, window.ws_row};
   }
-  /// Clears lines beyond the last. Uses a single write, so that it does not flicker.
+  /// Clears lines below the last one. Uses a single write to avoid flicker.
   static void show(const std::vector<std::string>& lines) {
     std::string text = "\x1b[H";
     for (std::size_t i = 0; i < lines.size(); ++i) text += (i == 0 ? "" : "\r\n") + lines[i] + "\x1b[K";
@@ -86,7 +86,7 @@ class FullScreen {
   termios before_{};
 };
 
-/// True when `q`, Ctrl-C or Ctrl-D was typed, or the terminal is gone.
+/// True if `q`, Ctrl-C or Ctrl-D was typed, or the terminal was closed.
 bool leave_typed() {
   char typed[64];
   const ssize_t got = ::read(STDIN_FILENO, typed, sizeof typed);
@@ -129,7 +129,7 @@ int watch(BoardWatcher& watcher, pid_t pid, double interval) {
     for (std::int64_t left = until - monotonic_ns(); left > 0; left = until - monotonic_ns()) {
       pollfd watched[] = {{signals.fd(), POLLIN, 0}, {screen.keys() ? STDIN_FILENO : -1, POLLIN, 0}};
       const int ready = ::poll(watched, 2, static_cast<int>(left / 1'000'000) + 1);
-      if (ready < 0) break;  // the window size has changed, or we were stopped and continued: redraw
+      if (ready < 0) break;  // redraw because the window size has changed or the program was stopped and continued
       if (signals.next() != 0) return 0;
       if (watched[1].revents != 0 && leave_typed()) return 0;
     }

@@ -23,7 +23,7 @@ struct Answer {
   std::string host;
   bool over_ssh = true;
   std::string text;
-  std::string failure;  ///< reason for a missing text
+  std::string failure;  ///< the reason why `text` is empty
 };
 
 void ask(Answer& answer, bool as_json) {
@@ -36,7 +36,7 @@ void ask(Answer& answer, bool as_json) {
     const launch::Captured got = launch::run_and_capture(command, {}, patience);
     if (got.exit_code == 0 && !got.timed_out) {
       answer.text = got.out;
-      if (as_json) parse_json(got.out, answer.host);  // throws when something else was printed before it
+      if (as_json) parse_json(got.out, answer.host);  // throws if anything was printed before the JSON
       return;
     }
     const std::string said = trim(got.err);

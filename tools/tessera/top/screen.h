@@ -13,7 +13,7 @@ namespace tessera::tool {
 
 struct ScreenSize {
   int columns = 80;
-  int rows = 0;  ///< 0: no limit; else detail lines are omitted to fit
+  int rows = 0;  ///< 0: no limit; otherwise detail lines are omitted to fit
 };
 
 /// Lines no wider than the screen. With `colours`, a rank in trouble is red (ANSI sequences, not counted).

@@ -2,6 +2,7 @@
 
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
+#include <tessera/base/file.h>
 #include <tessera/base/text.h>
 
 #include <dirent.h>
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -42,13 +42,12 @@ struct ProcessState {
   double seconds = 0;  ///< since its start
 };
 
-/// Whether it is stopped by a signal or a debugger.
+/// Whether the process is stopped by a signal or a debugger.
 bool is_stopped(const ProcessState& process) { return process.state == 'T' || process.state == 't'; }
 
 /// nullopt: the process does not exist.
 std::optional<ProcessState> process_state(pid_t pid) {
-  std::ifstream file(concat("/proc/", pid, "/stat"));
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = read_file_or_empty(concat("/proc/", pid, "/stat"));
   const std::size_t name_end = text.rfind(')');  // the name may contain anything
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
@@ -107,7 +106,7 @@ void read_axes(const RankSlot& slot, RankView& rank) {
       moved += read(sums.moved_bytes);
       waited += read(sums.waited_ns);
     }
-    if (payload > 0 && by_theory == 0) continue;  // a group of one rank
+    if (payload > 0 && by_theory == 0) continue;  // the group has only one rank
     const std::string name = harmless(launch::read_text(group.group));
     const std::string axis(launch::axis_of(name));
     auto place = std::find_if(rank.axes.begin(), rank.axes.end(), [&](const AxisView& a) { return a.axis == axis; });
@@ -117,7 +116,7 @@ void read_axes(const RankSlot& slot, RankView& rank) {
   }
 }
 
-/// Reads everything but the shares, which need a previous snapshot or the age of the process.
+/// Reads everything except the shares, which need a previous snapshot or the age of the process.
 RankView read_slot(const RankSlot& slot, int number, std::int64_t now_ns, std::optional<ProcessState>& process) {
   RankView rank;
   rank.rank = number;
@@ -191,7 +190,7 @@ void BoardWatcher::find() {
         if (!fd) continue;
         try {
           launch::Board board = launch::Board::open(fd.get());
-          const int slots = board.slots();  // checked by open(); the memory may change later
+          const int slots = board.slots();  // open() has checked this, but the memory may change later
           place = boards_.emplace(inode, Held{std::move(board), slots, {}}).first;
         } catch (const InputError&) {
           continue;  // a board of another version, or unrelated memory with that name

@@ -20,7 +20,7 @@ enum class Pulse {
   starting,  ///< no process id on the board yet
   beating,
   frozen,  ///< stopped by a signal, or no heartbeat for 3 s although it lives
-  dead,    ///< exited without reporting it
+  dead,    ///< exited without having reported it
   gone,    ///< exited after RankState::left
 };
 
@@ -35,10 +35,10 @@ struct RankView {
   int rank = 0;
   pid_t pid = 0;
   Pulse pulse = Pulse::starting;
-  bool stopped = false;  ///< by a signal (SIGSTOP), or traced
+  bool stopped = false;  ///< stopped by a signal (SIGSTOP), or traced
   launch::RankState state = launch::RankState::none;
   std::string phase, error;
-  std::string place;  ///< in the mesh: "dp_shard 0, tp 1"; may be empty
+  std::string place;  ///< position in the mesh: "dp_shard 0, tp 1"; may be empty
   std::int64_t step = 0, total_steps = 0;
   double step_seconds = 0;
   double tokens_per_second = 0, loss = 0;
@@ -50,17 +50,17 @@ struct RankView {
   std::vector<AxisView> axes;   ///< in the order of their first use
   std::string last_collective;  ///< empty: none
   bool collective_runs = false;
-  double collective_age = 0;  ///< seconds since it ended, or since it began if it is running
+  double collective_age = 0;  ///< seconds since it ended or, if it is running, since it began
 };
 
 struct JobView {
-  std::string name;            ///< for users: program and output folder
+  std::string name;            ///< program and output folder, for users
   pid_t agent_pid = 0;         ///< 0: ranks of another launcher
   bool agent_stopped = false;  ///< suspended by a signal, or traced: nobody watches the ranks
   unsigned generation = 0;
   int world_size = 0;
-  double seconds = -1;          ///< since its agent (or oldest rank) started; -1: unknown
-  std::string stop_reason;      ///< why the agent ends the job; empty: it does not
+  double seconds = -1;          ///< seconds since its agent (or oldest rank) started; -1: unknown
+  std::string stop_reason;      ///< why the agent is ending the job; empty: it is not
   std::vector<RankView> ranks;  ///< ranks of this host, ascending
 };
 

@@ -16,11 +16,11 @@
 
 namespace tessera::tool {
 
-/// The flags of open_answerer() with a value, and its switches, each added to a subcommand's own.
+/// The flags of open_answerer() that take a value, and its switches, each added to a subcommand's own.
 std::vector<std::string> answer_flags(std::vector<std::string> own);
 std::vector<std::string> answer_switches(std::vector<std::string> own);
 
-/// Their help text, from "--greedy" on.
+/// The help text of these flags, from "--greedy" on.
 extern const char* const answer_help;
 
 struct Answerer {
@@ -29,7 +29,7 @@ struct Answerer {
   std::string tokenizer_place;  ///< path from which the tokenizer was loaded
   train::GenerateOptions options;
 
-  /// The chat template: --chat_template's, else the tokenizer's own. Throws InputError if neither exists.
+  /// The chat template: that of --chat_template, otherwise the tokenizer's own. Throws InputError if neither exists.
   text::ChatTemplate chat_template(const Flags& flags) const;
 };
 
@@ -41,16 +41,17 @@ Answerer open_answerer(const Flags& flags, std::int64_t max_new_tokens);
 Value chat_message(const std::string& role, const std::string& content);
 
 /// Returns the tokens of a conversation, ending with the beginning of the assistant's answer; `options`: its tools,
-/// documents and variables. With ChatML the tokenizer's prefix is added, as in training; a template writes it itself.
+/// documents and variables. With ChatML the tokenizer's prefix is added, as in training; other templates write it
+/// themselves.
 std::vector<std::int32_t> chat_prompt(const Answerer& answerer, const text::ChatTemplate& chat, const Value& messages,
                                       text::ChatOptions options = {});
 
-/// Replaces control characters, except line feed and tab, by ^X.
+/// Replaces control characters, except line feed and tab, with ^X.
 std::string without_controls(const std::string& text);
-/// Writes a model's output to standard output at once. On a terminal control characters are shown as ^X: a model must
-/// not move the cursor or rename the window.
+/// Writes a model's output to standard output immediately. On a terminal, control characters are shown as ^X, because a
+/// model must not move the cursor or rename the window.
 void print_said(const std::string& text);
-/// Writes to standard output at once.
+/// Writes to standard output immediately.
 void print(const std::string& text);
 
 }  // namespace tessera::tool

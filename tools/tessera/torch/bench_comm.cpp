@@ -53,7 +53,7 @@ std::vector<double> maximum(const comm::Group& group, const std::vector<double>&
   return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
 }
 
-/// Shows on stderr that a long measurement is alive: a self-overwriting line on a terminal, else a line every ten
+/// Shows on stderr that a long measurement is alive: a self-overwriting line on a terminal, otherwise a line every ten
 /// seconds.
 class Ticker {
  public:
@@ -93,7 +93,7 @@ double timed(BenchOperation& operation, const comm::Group& group, int times) {
   return seconds_since(begin) / times;
 }
 
-/// Seconds of one operation by backend and round, of the slowest rank. The backends alternate.
+/// The slowest rank's seconds for one operation, by backend and round. The backends take turns.
 template <class Tick>
 std::vector<std::vector<double>> measure(BenchOperation& operation, const std::vector<comm::Group>& groups,
                                          const BenchCommOptions& options, const Tick& tick) {
@@ -210,7 +210,7 @@ int bench_comm(const Arguments& given) {
   for (std::size_t i = 1; i < options.backends.size(); ++i)
     groups.push_back(world.new_group(everyone, concat("bench ", i), options.backends[i]));
 
-  // The owner of the tensors' memory: with --shared, a backend that can read peers' tensors in place.
+  // The group whose backend allocates the tensors: with --shared, one that can read peers' tensors in place.
   const auto reads_in_place = [](const comm::Group& g) { return g.capabilities().reads_peers_in_place; };
   const auto reader = std::find_if(groups.begin(), groups.end(), reads_in_place);
   const comm::Group home = reader == groups.end() ? groups.front() : *reader;
@@ -232,7 +232,7 @@ int bench_comm(const Arguments& given) {
         options.json ? print_json(operation, rows, world.size(), options) : print_rows(operation, rows);
         std::fflush(stdout);
       }
-      if (op == "barrier") break;  // it has only one size
+      if (op == "barrier") break;  // a barrier has only one size
     }
   }
   if (speaks && !options.json) std::printf("\nalgbw, busbw in GB/s (10^9 bytes); latency: median of the rounds\n");

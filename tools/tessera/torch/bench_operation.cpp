@@ -17,7 +17,7 @@ constexpr std::int64_t period = 3;
 /// The value of rank r at index i before the operation: small enough for sums in every type.
 std::int64_t value(std::int64_t rank, std::int64_t i) { return (rank + i) % period; }
 
-/// Repeats the values of indices 0, 1, 2 over a tensor.
+/// Fills a tensor by repeating the values of indices 0, 1, 2.
 template <class ValueAt>
 at::Tensor pattern(const at::Tensor& like, std::int64_t elements, const ValueAt& value_at) {
   std::array<std::int64_t, period> values{};
@@ -26,7 +26,7 @@ at::Tensor pattern(const at::Tensor& like, std::int64_t elements, const ValueAt&
   return one.repeat({(elements + period - 1) / period}).narrow(0, 0, elements);
 }
 
-/// The recorded operation with the same bus bytes.
+/// The recorded operation whose bus bytes are counted in the same way.
 launch::Op recorded(const std::string& op) {
   if (op == "send_recv") return launch::Op::send;
   for (int i = 0; i < launch::op_count; ++i)
@@ -103,7 +103,7 @@ void BenchOperation::check(const comm::Group& group) {
     for (int r = 0; r < size_; ++r) total += value(r, i);
     return total;
   };
-  at::Tensor& source = input_.defined() ? input_ : output_;  // the other ranks of a gather or scatter have a part only
+  at::Tensor& source = input_.defined() ? input_ : output_;  // in a gather or scatter, the other ranks have only a part
   if (input_.defined() || op_ == "all_reduce" || op_ == "reduce" || op_ == "broadcast")
     source.copy_(pattern(source, source.numel(), own));
   run(group);

@@ -22,7 +22,7 @@ class BenchOperation {
   std::int64_t bytes() const { return bytes_; }  ///< bytes of the larger tensor
   std::int64_t wire_bytes() const {
     return wire_;
-  }  ///< bytes that the busiest rank must at least send (launch/watch/record.h)
+  }  ///< minimum bytes that the busiest rank must send (launch/watch/record.h)
 
   /// Runs the operation once on values that differ by rank and index; throws Error when an element of the result is
   /// wrong. The tensors are zero afterwards, so that sums stay small over any number of runs.

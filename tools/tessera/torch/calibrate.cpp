@@ -1,6 +1,6 @@
 /// \file
 /// tessera plan calibrate, inside a rank: times the operations of training on all ranks at once, in turns until the
-/// time is over, so that other activity on the machine affects every figure alike. Rank 0 writes the lower quartile of
+/// time is over, so that other activity on the machine affects all figures equally. Rank 0 writes the lower quartile of
 /// every figure's turns, which is robust to bursts of other work, and their spread.
 
 #include <ATen/ATen.h>
@@ -38,7 +38,7 @@ namespace tessera::tool {
 namespace {
 
 struct Turn {
-  double forward = 0, backward = 0;  ///< seconds; backward 0: no backward
+  double forward = 0, backward = 0;  ///< seconds; backward 0: the operation has no backward pass
 };
 
 /// One or two figures for one size.
@@ -67,7 +67,7 @@ class Chain {
     layers_ = std::clamp<std::int64_t>(chain_bytes / bytes_, 2, 64);
   }
 
-  /// `make(operands)`: runs the operation on the hot and then the cold operands.
+  /// `make(operands)` runs the operation on the operands: first the hot ones, then the cold ones.
   template <class Make>
   Turn timed(const Make& make) {
     if (layers_of_operands_.empty()) allocate();
@@ -109,7 +109,7 @@ class Chain {
   std::vector<std::vector<at::Tensor>> layers_of_operands_;
 };
 
-/// Runs `body` in that precision as training does.
+/// Runs `body` in that precision, as training does.
 template <class Body>
 at::Tensor computed(bool bf16, const Body& body) {
   const nn::Autocast guard(bf16, c10::DeviceType::CPU);
@@ -117,7 +117,8 @@ at::Tensor computed(bool bf16, const Body& body) {
 }
 
 void add_products(std::vector<Probe>& probes, bool bf16) {
-  // Tokens, inputs, outputs: of a narrow block, a wide one, one cut by tensor parallelism, an output head.
+  // Tokens, inputs and outputs of products in a narrow block, a wide block, a block cut by tensor parallelism, and an
+  // output head.
   static constexpr std::int64_t shapes[][3] = {{64, 128, 128},    {256, 128, 128},  {256, 256, 256},
                                                {512, 384, 192},   {1024, 192, 384}, {512, 512, 512},
                                                {1024, 384, 1024}, {1024, 768, 768}, {256, 512, 4096}};
@@ -307,7 +308,7 @@ int calibrate(const Arguments& given) {
 
   const bool speaks = world.rank() == 0;
   Line line(speaks, world.size(), limit);
-  for (Probe& probe : probes) probe.turn();  // allocates pages and creates kernels and plans, once
+  for (Probe& probe : probes) probe.turn();  // allocates pages and creates kernels and plans, which happens only once
   for (std::int64_t turn = 0;; ++turn) {
     std::vector<double> values = {seconds_since(begin) < limit || turn < 1 ? 0.0 : 1.0};
     for (Probe& probe : probes) {

@@ -39,7 +39,7 @@ constexpr const char* chat_words =
     "  /quit         quits, as does the end of the input (Ctrl-D)\n"
     "Ctrl-C ends an answer, or, between answers, the program.\n";
 
-/// The turns of a conversation, and the model's cached tokens of it.
+/// The turns of a conversation, and the tokens of it that the model has cached.
 class Conversation {
  public:
   Conversation(const Answerer& answerer, const text::ChatTemplate& chat, std::string system)
@@ -83,7 +83,7 @@ class Conversation {
     return list;
   }
 
-  /// Drops the oldest turns when the model's positions do not suffice for them and an answer.
+  /// Drops the oldest turns when the model's positions do not suffice for all turns and an answer.
   std::vector<std::int32_t> prompt() {
     const std::int64_t positions = answerer_.model->max_positions();
     const std::int64_t wanted = std::min(answerer_.options.max_new_tokens, positions / 2);
@@ -110,7 +110,7 @@ class Conversation {
     };
     const train::StopSignals signals;
     train::GenerateOptions options = answerer_.options;
-    options.seed += turns_.size();  // different random numbers for each question
+    options.seed += turns_.size();  // each question gets different random numbers
     options.stop = [&] { return signals.requested() != train::StopRequest::none; };
     const std::int64_t begin_ns = monotonic_ns();
     const auto made =

@@ -47,7 +47,7 @@ constexpr const char* help =
     "Rows are in the order of the texts; a blank line of a .txt is an empty text. The\n"
     "speed is printed to standard error.\n";
 
-constexpr std::size_t texts_in_memory = 32768;  // bounds memory; enough to batch texts of similar lengths
+constexpr std::size_t texts_in_memory = 32768;  // bounds memory, but is enough to batch texts of similar lengths
 
 /// Reads the texts of a file in portions.
 class Texts {

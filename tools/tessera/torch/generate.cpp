@@ -66,7 +66,8 @@ Prompt read_prompt(const Flags& flags, const Answerer& answerer) {
     if (flags.text("chat_template"))
       throw InputError("--chat_template needs --chat: add --chat, or remove --chat_template");
     const text::Tokenizer& tokenizer = *answerer.tokenizer;
-    Prompt prompt{tokenizer.prefix(), given};  // <|begin_of_text|> and the like; no suffix, since the text continues
+    // tokens such as <|begin_of_text|>; no suffix, because the text continues
+    Prompt prompt{tokenizer.prefix(), given};
     for (const std::int32_t id : tokenizer.encode(given)) prompt.ids.push_back(id);
     return prompt;
   }

@@ -44,8 +44,8 @@ void check_collectives(const comm::Group& group) {
   expect("reduce_scatter", mine, at::full({1}, static_cast<float>(rank * size)));
 }
 
-/// Compares the gradient norm of one batch: computed with one row on each of `size` processes, and with all rows in
-/// this one.
+/// Compares the gradient norm of one batch, computed once with one row on each of `size` processes and once with all
+/// rows in this process.
 void check_training(const comm::Group& group) {
   Value config = models::preset("gpt2-tiny");
   for (const auto& [key, value] :

@@ -25,7 +25,7 @@ int calibrate(const Arguments& arguments);    ///< one rank of `tessera plan cal
 using config::Flags;
 
 /// Opens the device of --device cpu|cuda|auto (auto without the flag) for this process; logs a GPU that auto found.
-/// Throws InputError for another word, and for cuda without a GPU.
+/// Throws InputError for any other word, and for cuda without a GPU.
 c10::Device device_of(const Flags& flags);
 
 }  // namespace tessera::tool

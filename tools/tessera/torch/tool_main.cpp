@@ -36,8 +36,8 @@ int dispatch(std::string_view name, const tessera::tool::Arguments& arguments) {
 
 int code(tessera::ExitCode exit_code) { return static_cast<int>(exit_code); }
 
-/// Prints an error like main.cpp. A launcher prefixes the rank; the agent reads from the board which rank failed, and
-/// why.
+/// Prints an error as main.cpp does. A launcher prefixes the rank; the agent reads from the board which rank failed,
+/// and why.
 void say(const std::string& message, tessera::ExitCode code = tessera::ExitCode::failed) {
   tessera::comm::heartbeat().fail(message, code);
   std::fputs(("tessera: " + message + "\n").c_str(), stderr);

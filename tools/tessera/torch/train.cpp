@@ -1,6 +1,6 @@
 /// \file
-/// tessera train, inside a rank: joins the job, trains, leaves. The arguments are the configuration that train_command
-/// has resolved and checked, and --local-rank.
+/// tessera train, inside a rank: joins the job, trains, leaves. The arguments are the configuration that
+/// train_command() has resolved and checked, plus --local-rank.
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

@@ -1,5 +1,4 @@
-/// \file
-/// tessera xla compile, the part with tensors.
+/// \file The part of tessera xla compile that needs tensors.
 
 #include <cstdio>
 
@@ -54,7 +53,7 @@ void print(const xla::TopologyReport& report, const std::string& topology) {
     std::printf("%-10s %12s %12s %8d %14d %11d %7.1f s\n", p.name.c_str(), bytes(p.memory.arguments).c_str(),
                 bytes(p.memory.temporary).c_str(), p.collectives.gathers, p.collectives.reduce_scatters,
                 p.collectives.all_reduces, p.seconds);
-  std::int64_t peak = 0;  // the optimizer's states stay while gradients are computed
+  std::int64_t peak = 0;  // the optimizer's states stay in memory while gradients are computed
   for (const xla::ProgramReport& p : report.programs)
     if (p.name == "gradients") peak = report.states + p.memory.temporary;
   std::printf("at the fullest moment: %s\n", bytes(peak).c_str());
@@ -66,7 +65,8 @@ int xla_compile(const Arguments& given) {
   Arguments arguments = given;
   xla::TopologyRequest request;
   request.topology = take_flag(arguments, "tessera xla compile", "topology").value_or("");
-  if (request.topology.empty()) throw InputError("tessera xla compile: --topology is missing, v5e:2x2 for example");
+  if (request.topology.empty())
+    throw InputError("tessera xla compile: --topology is missing; set it, for example to v5e:2x2");
   const bool json = take_switch(arguments, "json");
   arguments.insert(arguments.end(), {"--device", "xla"});
   config::Problems problems;
@@ -75,10 +75,12 @@ int xla_compile(const Arguments& given) {
   config::throw_if_any(problems);
   const RunConfig& config = resolved.values;
   if (config.parallel.xla_devices > 0)
-    throw InputError("tessera xla compile: --topology says how many devices there are; leave --xla_devices out");
+    throw InputError("tessera xla compile: --topology determines the number of devices; remove --xla_devices");
   if (config.model.lora_r > 0)
-    throw InputError("tessera xla compile: adapters are not counted; leave --lora_r out (the whole model needs more)");
-  std::string weights_folder;  // not read: the compiler asks for sizes only
+    throw InputError(
+        "tessera xla compile: adapters are not supported; remove --lora_r (training the whole model needs more "
+        "memory)");
+  std::string weights_folder;  // not read: the compiler needs only sizes
   const auto model = models::load_model_deferred(config.model, 0, weights_folder);
   train::check_compilable(*model, nullptr);
   model->train();

@@ -19,7 +19,7 @@ using plan::Candidate;
 using plan::MemoryKind;
 using plan::Question;
 
-/// The smallest change that makes it fit, as a sentence; empty: none of those tried does.
+/// The smallest change that makes the run fit, as a sentence; empty: none of the changes tried does.
 std::string remedy(const Question& q, const Candidate& c) {
   struct Try {
     std::string text;
@@ -83,7 +83,7 @@ std::string remedy(const Question& q, const Candidate& c) {
   return "";
 }
 
-/// The planner's question for this run, and its plan.
+/// The planner's query for this run, and its plan.
 std::pair<Question, plan::Plan> question_of(const RunConfig& config, plan::Model model, int world, int local_ranks) {
   Question q;
   q.cluster = plan::parse_cluster(concat(world, "xCPU/", local_ranks));
@@ -115,7 +115,7 @@ std::optional<MemoryVerdict> judge_memory(const RunConfig& config, int world, in
   try {
     model = plan::model_of(config);
   } catch (const InputError&) {
-    return std::nullopt;  // the trainer reads the model too, and refuses it with the same message
+    return std::nullopt;  // the trainer also reads the model, and refuses it with the same message
   }
   std::optional<std::pair<Question, plan::Plan>> asked;
   try {

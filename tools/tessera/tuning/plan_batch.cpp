@@ -1,5 +1,5 @@
-/// \file
-/// tessera plan batch: benefit and cost of larger and smaller batches, from the noise scale that a run has measured.
+/// \file tessera plan batch: benefits and costs of larger and smaller batches, from the noise scale that a run has
+/// measured.
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>

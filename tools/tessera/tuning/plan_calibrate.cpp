@@ -84,8 +84,8 @@ Curve curve_of(std::vector<Curve::Point> points) {
   return curve;
 }
 
-/// Larger products are not slower per FLOP; where the figures suggest it, it is noise, and neighbours get the mean of
-/// their rates (isotonic regression by pooling adjacent violators, Ayer et al. 1955).
+/// Larger products are not slower per FLOP; where the figures suggest otherwise, that is noise, and neighbours get the
+/// mean of their rates (isotonic regression by pooling adjacent violators, Ayer et al. 1955).
 void smooth_rates(Curve& curve) {
   struct Pool {
     double log_rate;  ///< sum
@@ -133,7 +133,7 @@ std::shared_ptr<const Speeds> speeds_of(const Value& file) {
   machine.device.measured = speeds;
   const auto between = [&](plan::Precision precision, double measured) {
     const plan::ReferenceSeconds parts = reference_seconds(machine, precision, speeds->processes);
-    // Other programs that are busy during the steps should not distort every plan.
+    // Other programs that are busy during the steps must not distort every plan.
     return std::clamp((measured - parts.rest) / parts.computing, 0.8, 1.5);
   };
   // Compute both before storing them, because stored values would lengthen the prediction.
@@ -253,7 +253,7 @@ int plan_calibrate_command(const Arguments& given) {
   ::getloadavg(&load, 1);
   if (load > 0.25 * cores)
     log::warning("the machine is busy: ", format_real(load, 3), " runnable processes for its ", cores,
-                 " cores; the figures are those of the remaining capacity");
+                 " cores; the figures describe only the capacity that is left");
   const TemporaryFolder work("tessera-calibrate");
   std::vector<std::shared_ptr<const Speeds>> all;
   double unsteady = 0;

@@ -88,7 +88,7 @@ std::string memory_card(const Question& q, const Candidate& best) {
   const std::vector<Memory> ranks = memory_of_ranks(q, best.plan);
   double most = 0;
   for (const Memory& m : ranks) most = std::max(most, m.total());
-  const bool near = most > 0.4 * q.memory_limit;  // else the kinds could not be distinguished
+  const bool near = most > 0.4 * q.memory_limit;  // otherwise the kinds could not be distinguished
   if (near) most = std::max(most, q.memory_limit);
   std::vector<bool> used(memory_kinds, false);
   std::string bars = "<div class=\"bars\">\n";
@@ -152,7 +152,7 @@ std::vector<Scale> scaling(const Question& q, const Answer& answer) {
     other.cluster.devices = static_cast<int>(devices);
     if (devices < q.cluster.per_node) other.cluster.per_node = static_cast<int>(devices);
     if (devices % other.cluster.per_node != 0) continue;
-    // A measured machine has no cores for more processes.
+    // A measured machine has no cores for additional processes.
     if (q.cluster.host_memory > 0 && devices > here) continue;
     if (q.cluster.host_memory > 0)
       other.cluster.device.measured = speeds_for(q.cluster.measured, other.cluster.per_node);
@@ -163,7 +163,7 @@ std::vector<Scale> scaling(const Question& q, const Answer& answer) {
     try {
       Answer found = search(other);
       if (!found.best.empty()) all.push_back({other.cluster.devices, std::move(found.best.front())});
-    } catch (const InputError&) {  // the batch or a fixed axis does not divide by this number of devices
+    } catch (const InputError&) {  // the batch or a fixed axis is not compatible with this number of devices
     }
   }
   return all;

@@ -9,12 +9,12 @@
 namespace tessera::tool {
 
 struct PageOptions {
-  double tokens = 0;    ///< tokens of the priced training; 0: 20 per parameter (Hoffmann et al. 2022)
+  double tokens = 0;    ///< tokens of the training whose price is shown; 0: 20 per parameter (Hoffmann et al. 2022)
   double price = 0;     ///< dollars per device and hour; 0: unknown
-  std::string command;  ///< runs the best plan
+  std::string command;  ///< command that runs the best plan
 };
 
-/// `answer` must have at least one plan. Also searches other numbers of devices, for the curve.
+/// `answer` must have at least one plan. Also searches for plans on other numbers of devices, for the curve.
 std::string plan_page(const plan::Question& question, const plan::Answer& answer, const PageOptions& options);
 
 }  // namespace tessera::tool

@@ -79,7 +79,7 @@ def shutdown():
             engine.wait(engine.submit("tessera.shutdown", ("barrier", "", (), "", 0), Barrier(engine.groups[0]),
                                       tuple(range(engine.size))))
         except (HorovodInternalError, ValueError):
-            pass  # somebody has left or failed: there is nobody to meet
+            pass  # another rank has left or failed, so there is no one to wait for
     engine.close()
     _State.engine = _State.world = None
     _c.lib.shutdown(world)
@@ -145,7 +145,7 @@ def _built(answer):
 
 mpi_built = mpi_enabled = mpi_threads_supported = _built(False)
 nccl_built = cuda_built = rocm_built = ccl_built = ddl_built = _built(False)
-gloo_built = gloo_enabled = _built(True)  # scripts ask it for "communication without MPI"
+gloo_built = gloo_enabled = _built(True)  # scripts call this to check for communication without MPI
 
 
 def add_process_set(process_set):

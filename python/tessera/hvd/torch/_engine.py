@@ -18,7 +18,7 @@ from collections import OrderedDict, deque
 
 from tessera import _c
 
-_PATIENCE = 60  # seconds for the ranks of a world that have met already to connect to rank 0
+_PATIENCE = 60  # seconds in which the ranks of a world, which have already met, must connect to rank 0
 
 
 class HorovodInternalError(RuntimeError):
@@ -71,7 +71,7 @@ class Channel:
         try:
             self._connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the other side was quicker
+            pass  # the other side has already closed the connection
         self._connection.close()
 
 
@@ -127,9 +127,9 @@ class Leader:
     def __init__(self, size, give):
         self._size, self._give = size, give  # give(rank, [orders])
         self._numbers, self._known = {}, []  # (name, description) -> number; number -> (name, description, ranks)
-        self._waiting = OrderedDict()  # number -> ranks that have it
+        self._waiting = OrderedDict()  # number -> ranks that have submitted it
         self._joined, self._last_joined = set(), -1
-        self._told = [0] * size  # how many numbers each rank knows
+        self._told = [0] * size  # how many of the numbers each rank has been sent
 
     def hear(self, rank, items):
         """`items` of a rank: numbers, (name, description, ranks), or "join"."""
@@ -155,7 +155,7 @@ class Leader:
         for number in list(self._waiting):
             have = self._waiting.get(number)
             if have is None:
-                continue  # refused together with one before it
+                continue  # refused together with an earlier one
             name, description, ranks = self._known[number]
             absent = set(ranks) - have
             if not absent <= self._joined:
@@ -294,7 +294,7 @@ class Engine:
                 try:
                     channel.send(pickle.dumps([("failed", str(error))], protocol=4))
                 except HorovodInternalError:
-                    pass  # it is the one that is gone, or has heard of it by itself
+                    pass  # this rank is the one that has gone, or it has noticed the failure itself
 
     def close(self):
         self.closing = True

@@ -44,7 +44,7 @@ class Allreduce:
     def _reduce(self, tensors, outputs):
         op, postscale = OPERATIONS[self.op], self.postscale
         if self.op == Average and not tensors[0].dtype.is_floating_point and not tensors[0].dtype.is_complex:
-            op = _c.SUM  # the library averages no integers; torch's division below does
+            op = _c.SUM  # the library cannot average integers; torch's division below can
         scaled = self.prescale not in (0.0, 1.0) or postscale not in (0.0, 1.0)
         call = ctypes.byref(_c.Call(prescale=self.prescale, postscale=postscale)) if scaled else None
         sources = [_contiguous(t) for t in tensors]

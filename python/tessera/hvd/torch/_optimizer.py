@@ -17,7 +17,7 @@ class _Distributed:
         self._hvd_set, self._hvd_sparse_as_dense = process_set, sparse_as_dense
         self._hvd_scales = (1.0, 1.0)
         if predivide != 1.0:
-            # The gradient is divided by it before the sum, and by what is left of the average after it.
+            # The gradient is divided by this factor before the sum, and by the rest of the average's divisor after it.
             self._hvd_op, self._hvd_scales = Sum, (1.0 / predivide, predivide / process_set.size())
         parameters = [p for group in self.param_groups for p in group["params"]]
         named = list(named_parameters or [("parameter.{}".format(i), p) for i, p in enumerate(parameters)])

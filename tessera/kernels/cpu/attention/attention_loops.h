@@ -3,14 +3,14 @@
 /// attention.h over F32. Included by loops.h inside the anonymous namespace of a table.
 ///
 /// Tiles of scores have one row per key and one lane per query, so that maxima, sums and the scaling of a query's row
-/// are operations on whole vectors, and keys are never transposed: only a tile's queries are, once.
+/// are operations on whole vectors, and keys are never transposed; only a tile's queries are, once.
 
 #include <tessera/kernels/cpu/attention/product_loops.h>
 #include <tessera/kernels/cpu/exp_loops.h>
 
 constexpr std::int64_t attention_vectors = attention_tile / F32::width;
 
-/// to [size, tile] = scale * the transpose of x [n, size], with zeros in the lanes from n on.
+/// Computes to [size, tile] = scale * the transpose of x [n, size], with zeros in the lanes from n on.
 inline void transpose_tile(const float* x, std::int64_t stride, std::int64_t n, std::int64_t size, float scale,
                            float* to) {
   if (n < attention_tile) __builtin_memset(to, 0, static_cast<std::size_t>(size * attention_tile) * sizeof(float));
@@ -24,32 +24,32 @@ inline void copy_rows(const float* x, std::int64_t stride, std::int64_t n, std::
     for (std::int64_t i = 0; i < size; i += F32::width) F32::load(x + t * stride + i).store(to + t * size + i);
 }
 
-/// For a vector that starts at query `lane` of a tile in which queries from `seen_from` on attend to a key: the lanes
-/// before become `other`.
+/// For a vector that starts at query `lane` of a tile in which queries from `seen_from` on attend to a key: sets the
+/// lanes of earlier queries to `other`.
 inline __attribute__((always_inline)) F32 from_lane(F32 x, std::int64_t seen_from, std::int64_t lane, F32 other) {
   const std::int64_t hidden = seen_from - lane;
   if (hidden <= 0) return x;
   return hidden >= F32::width ? other : keep(other, static_cast<int>(hidden), x);
 }
 
-/// Sets lanes of such a vector to `other` if their queries, those from `hidden_from` on, do not attend to the key any
-/// more.
+/// For the same kind of vector: sets the lanes of queries from `hidden_from` on, for which the key is outside of the
+/// window, to `other`.
 inline __attribute__((always_inline)) F32 until_lane(F32 x, std::int64_t hidden_from, std::int64_t lane, F32 other) {
   const std::int64_t seen = hidden_from - lane;
   if (seen >= F32::width) return x;
   return seen <= 0 ? other : keep(x, static_cast<int>(seen), other);
 }
 
-/// The tile of the first key that any query from `first` on attends to.
+/// The tile that contains the first key to which any query from `first` on attends.
 inline std::int64_t first_keys(const AttentionHead& a, std::int64_t first) {
   const std::int64_t key = a.window > 0 ? first - a.window + 1 : 0;
   return key > 0 ? key / attention_tile * attention_tile : 0;
 }
 
-/// The lanes of a tile of queries [first, first + n) that attend to keys [begin, begin + keys).
+/// Determines which lanes of a tile of queries [first, first + n) attend to keys [begin, begin + keys).
 struct SeenLanes {
   std::int64_t shift, window;  ///< query lane t attends to key k if k + shift <= t < k + shift + window
-  bool later, earlier;         ///< some keys come after a query; some before the reach of its window
+  bool later, earlier;         ///< whether some keys come after a query, and whether some come before its window
 
   SeenLanes(const AttentionHead& a, std::int64_t first, std::int64_t n, std::int64_t begin, std::int64_t keys)
       : shift(begin - first),
@@ -70,7 +70,7 @@ inline void attention_tile_loop(const AttentionHead& a, std::int64_t first, std:
   float *queries = scratch, *scores = queries + size * tile, *sums = scores + tile * tile, *stats = sums + tile * size;
   float *largest = stats, *total = stats + tile, *factor = stats + 2 * tile;
   transpose_tile(a.q + first * a.q_stride, a.q_stride, n, size, a.scale, queries);
-  // Below every score, but finite: a query with a window may attend to none of its tile's first keys, and the
+  // Below every score, but finite: a query with a window may not attend to any of its tile's first keys, and the
   // difference of two infinities is undefined.
   constexpr float lowest = -1e30f;
   for (std::int64_t t = 0; t < tile; ++t) largest[t] = lowest, total[t] = 0;
@@ -141,13 +141,13 @@ void attention_backward_loop(const AttentionHead& a, const AttentionGradients& g
         for (std::int64_t i = 0; i < size; i += F32::width)
           dot = fma(F32::load(g.out + (first + t) * g.out_stride + i), F32::load(dout + t * size + i), dot);
       delta[t] = sum(dot);
-      log_sums[t] = t < n ? g.log_sums[first + t] : __builtin_inff();  // no query in this lane: all weights are 0
+      log_sums[t] = t < n ? g.log_sums[first + t] : __builtin_inff();  // this lane has no query, so all weights are 0
     }
     const std::int64_t past = a.causal ? first + n : a.keys, start = first_keys(a, first);
     for (std::int64_t begin = start; begin < past; begin += tile) {
       const std::int64_t m = past - begin < tile ? past - begin : tile;
       const SeenLanes seen(a, first, n, begin, m);
-      // In a causal head a tile's keys are first used by the queries of the same tokens.
+      // In a causal head, a tile's keys are first used by the queries of the same tokens.
       const bool new_keys = a.causal ? seen.later : first == 0;
       product(m, tile, size, keys + begin * size, size, 1, queries_t, tile, scores, tile, false);
       product(m, tile, size, a.v + begin * a.v_stride, a.v_stride, 1, dout_t, tile, dscores, tile, false);

@@ -3,8 +3,8 @@
 /// Small matrix products with operands in the nearest caches. Included by loops.h inside the anonymous namespace of a
 /// table.
 
-/// Rows and vectors of a tile of sums that stays in registers: of 32 (AVX-512, NEON) or 16 (AVX2) vector registers, a
-/// row of B and an element of A need the rest.
+/// Rows and vectors of a tile of sums that stays in registers. A row of B and an element of A need the rest of the 32
+/// (AVX-512, NEON) or 16 (AVX2) vector registers.
 constexpr int product_rows = 6, product_vectors = F32::width == 8 ? 2 : 4;
 
 /// C [Rows, Vectors * width] = or += A B: A's element (i, l) is at a + i * a_row + l * a_column, B's row l at b + l *

@@ -11,7 +11,8 @@ struct F32 {
   }
   static F32 of(float x) { return {_mm256_set1_ps(x)}; }
   static F32 load(const float* p) { return {_mm256_loadu_ps(p)}; }
-  /// First n lanes, zeros after. (If n is known to be `width`, this compiles to the plain load; likewise store.)
+  /// Loads the first n lanes; the rest are zeros. (If n is known to be `width`, this compiles to the plain load;
+  /// likewise store.)
   static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm256_maskload_ps(p, first(n))}; }
   void store(float* p) const { _mm256_storeu_ps(p, v); }
   static F32 from_bf16(const void* p) {
@@ -71,7 +72,7 @@ inline F32 sign(F32 a) {
   return {_mm256_blendv_ps(unit, a.v, _mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q))};
 }
 
-/// As many unsigned integers as F32 has lanes.
+/// A vector with as many unsigned integers as F32 has lanes.
 struct U32 {
   __m256i v;
   static U32 of(std::uint32_t x) { return {_mm256_set1_epi32(static_cast<int>(x))}; }
@@ -90,12 +91,12 @@ inline U32 operator^(U32 a, U32 b) { return {_mm256_xor_si256(a.v, b.v)}; }
 inline U32 operator&(U32 a, U32 b) { return {_mm256_and_si256(a.v, b.v)}; }
 inline U32 bits_of(F32 a) { return {_mm256_castps_si256(a.v)}; }
 inline F32 of_bits(U32 a) { return {_mm256_castsi256_ps(a.v)}; }
-/// `test` in lanes where it is a NaN; elsewhere `a`.
+/// Returns `test` in lanes where it is a NaN, and `a` in the others.
 inline F32 keep_nan(F32 a, F32 test) {
   return {_mm256_blendv_ps(a.v, test.v, _mm256_cmp_ps(test.v, test.v, _CMP_UNORD_Q))};
 }
 
-/// 16 numbers, as a look-up table for four-bit codes.
+/// A look-up table of 16 numbers for four-bit codes.
 struct Numbers16 {
   __m256 low, high;
   explicit Numbers16(const float* numbers) : low(_mm256_loadu_ps(numbers)), high(_mm256_loadu_ps(numbers + 8)) {}
@@ -107,7 +108,7 @@ struct Numbers16 {
     _mm256_storeu_ps(y, _mm256_mul_ps(found(_mm256_cvtepu8_epi32(each)), factor));
     _mm256_storeu_ps(y + 8, _mm256_mul_ps(found(_mm256_cvtepu8_epi32(_mm_srli_si128(each, 8))), factor));
   }
-  __m256 found(__m256i code) const {  // the fourth bit, moved to the sign, selects the half
+  __m256 found(__m256i code) const {  // the fourth bit, shifted into the sign bit, selects the half
     return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, code), _mm256_permutevar8x32_ps(high, code),
                             _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
   }
@@ -127,7 +128,7 @@ struct F64x8 {
     return _mm256_movemask_pd(
                _mm256_or_pd(_mm256_cmp_pd(low, zero, _CMP_NEQ_UQ), _mm256_cmp_pd(high, zero, _CMP_NEQ_UQ))) != 0;
   }
-  /// Adds halves until one number is left.
+  /// Adds halves until one element is left.
   double sum() const {
     const __m256d a = _mm256_add_pd(low, high);
     const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
@@ -148,7 +149,7 @@ inline F64x8 operator|(F64x8 a, F64x8 b) {  ///< bitwise or: any() of either
   return {_mm256_or_pd(a.low, b.low), _mm256_or_pd(a.high, b.high)};
 }
 
-/// Stores bytes past the cache; `to` is aligned to Bytes, a multiple of 32.
+/// Stores bytes, bypassing the cache; `to` is aligned to Bytes, a multiple of 32.
 template <int Bytes>
 inline void stream_store(void* to, const void* from) {
   for (int i = 0; i < Bytes / 32; ++i)

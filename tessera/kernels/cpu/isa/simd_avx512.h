@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// The vector type of the AVX-512 loops: sixteen lanes. Included by table_avx512.cpp only, inside an anonymous
-/// namespace. The maskz_ forms with a full mask are used where the plain intrinsics of g++ 12 warn about uninitialised
-/// values (GCC bug 105593).
+/// namespace. The maskz_ forms with a full mask are used where g++ 12 warns about uninitialised values in the plain
+/// intrinsics (GCC bug 105593).
 
 struct F32 {
   static constexpr int width = 16;
@@ -11,7 +11,8 @@ struct F32 {
   static __mmask16 first(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1); }
   static F32 of(float x) { return {_mm512_set1_ps(x)}; }
   static F32 load(const float* p) { return {_mm512_loadu_ps(p)}; }
-  /// First n lanes, zeros after. (If n is known to be `width`, this compiles to the plain load; likewise store.)
+  /// Loads the first n lanes; the rest are zeros. (If n is known to be `width`, this compiles to the plain load;
+  /// likewise store.)
   static F32 load(const float* p, int n) { return n >= width ? load(p) : F32{_mm512_maskz_loadu_ps(first(n), p)}; }
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   static F32 from_bf16(const void* p) {
@@ -80,7 +81,7 @@ inline F32 sign(F32 a) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q), unit.v, a.v)};
 }
 
-/// As many unsigned integers as F32 has lanes.
+/// A vector with as many unsigned integers as F32 has lanes.
 struct U32 {
   __m512i v;
   static U32 of(std::uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
@@ -100,12 +101,12 @@ inline U32 operator^(U32 a, U32 b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline U32 operator&(U32 a, U32 b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline U32 bits_of(F32 a) { return {_mm512_castps_si512(a.v)}; }
 inline F32 of_bits(U32 a) { return {_mm512_castsi512_ps(a.v)}; }
-/// `test` in lanes where it is a NaN; elsewhere `a`.
+/// Returns `test` in lanes where it is a NaN, and `a` in the others.
 inline F32 keep_nan(F32 a, F32 test) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(test.v, test.v, _CMP_UNORD_Q), a.v, test.v)};
 }
 
-/// 16 numbers, as a look-up table for four-bit codes.
+/// A look-up table of 16 numbers for four-bit codes.
 struct Numbers16 {
   __m512 numbers;
   explicit Numbers16(const float* from) : numbers(_mm512_loadu_ps(from)) {}
@@ -126,7 +127,7 @@ struct F64x8 {
   static F64x8 load(const double* p) { return {_mm512_loadu_pd(p)}; }
   static F64x8 of_floats(const float* p) { return {_mm512_maskz_cvtps_pd(0xff, _mm256_loadu_ps(p))}; }
   bool any() const { return _mm512_cmp_pd_mask(v, _mm512_setzero_pd(), _CMP_NEQ_UQ) != 0; }  ///< not all zero
-  /// Adds halves until one number is left.
+  /// Adds halves until one element is left.
   double sum() const {
     const __m256d a = _mm256_add_pd(_mm512_maskz_extractf64x4_pd(0xf, v, 0), _mm512_maskz_extractf64x4_pd(0xf, v, 1));
     const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
@@ -146,7 +147,7 @@ inline F64x8 operator+(F64x8 a, F64x8 b) { return {_mm512_add_pd(a.v, b.v)}; }
 inline F64x8 operator-(F64x8 a, F64x8 b) { return {_mm512_sub_pd(a.v, b.v)}; }
 inline F64x8 operator|(F64x8 a, F64x8 b) { return {_mm512_or_pd(a.v, b.v)}; }  ///< bitwise or: any() of either
 
-/// Stores bytes past the cache; `to` is aligned to Bytes, 32 or 64.
+/// Stores bytes, bypassing the cache; `to` is aligned to Bytes, 32 or 64.
 template <int Bytes>
 inline void stream_store(void* to, const void* from) {
   if constexpr (Bytes == 64)

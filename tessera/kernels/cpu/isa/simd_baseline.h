@@ -48,7 +48,7 @@ inline float largest(F32 a) { return a.v; }
 /// -1, 0 or 1; a NaN stays NaN.
 inline F32 sign(F32 a) { return {a.v > 0 ? 1.0f : a.v < 0 ? -1.0f : a.v == 0 ? 0.0f : a.v}; }
 
-/// As many unsigned integers as F32 has lanes.
+/// A vector with as many unsigned integers as F32 has lanes.
 struct U32 {
   std::uint32_t v;
   static U32 of(std::uint32_t x) { return {x}; }
@@ -64,10 +64,10 @@ inline U32 operator^(U32 a, U32 b) { return {a.v ^ b.v}; }
 inline U32 operator&(U32 a, U32 b) { return {a.v & b.v}; }
 inline U32 bits_of(F32 a) { return {__builtin_bit_cast(std::uint32_t, a.v)}; }
 inline F32 of_bits(U32 a) { return {__builtin_bit_cast(float, a.v)}; }
-/// `test` in lanes where it is a NaN; elsewhere `a`.
+/// Returns `test` in lanes where it is a NaN, and `a` in the others.
 inline F32 keep_nan(F32 a, F32 test) { return test.v != test.v ? test : a; }
 
-/// 16 numbers, as a look-up table for four-bit codes.
+/// A look-up table of 16 numbers for four-bit codes.
 struct Numbers16 {
   const float* numbers;
   explicit Numbers16(const float* numbers) : numbers(numbers) {}
@@ -92,7 +92,7 @@ struct F64x8 {
     for (int i = 0; i < 8; ++i) found |= v[i] != 0;
     return found;
   }
-  /// Adds halves until one number is left.
+  /// Adds halves until one element is left.
   double sum() const { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
   void add_square(const float* p) {
     for (int i = 0; i < 8; ++i) v[i] += static_cast<double>(p[i]) * p[i];
@@ -121,7 +121,7 @@ inline F64x8 operator|(const F64x8& a, const F64x8& b) {
   return out;
 }
 
-/// As F16C converts: exact; a NaN becomes quiet.
+/// Converts like F16C: exactly; a NaN becomes quiet.
 inline F32 F32::from_fp16(const void* p) {
   std::uint16_t half;
   __builtin_memcpy(&half, p, sizeof half);
@@ -134,7 +134,7 @@ inline F32 F32::from_fp16(const void* p) {
     return {__builtin_bit_cast(float, sign | 0x7f800000u | (fraction != 0 ? 0x400000u | fraction << 13 : 0))};
   return {__builtin_bit_cast(float, sign | (exponent + 112) << 23 | fraction << 13)};
 }
-/// As F16C converts: to nearest, ties to even; a NaN keeps its upper bits.
+/// Converts like F16C: to nearest, ties to even; a NaN keeps its upper bits.
 inline void F32::to_fp16(void* p) const {
   const auto bits = __builtin_bit_cast(std::uint32_t, v);
   const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;

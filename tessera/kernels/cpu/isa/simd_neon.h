@@ -1,8 +1,8 @@
 #pragma once
 /// \file
 /// The vector type of the NEON loops: four lanes. Included by table_neon.cpp only, inside an anonymous namespace. max
-/// and min are comparisons and selections, as on x86-64 (of a NaN and b: b), rather than NEON's own, which keep the
-/// NaN.
+/// and min are implemented as comparisons and selections, as on x86-64 (for a NaN and b, the result is b), because
+/// NEON's own instructions keep the NaN.
 
 struct F32 {
   static constexpr int width = 4;
@@ -14,7 +14,8 @@ struct F32 {
   }
   static F32 of(float x) { return {vdupq_n_f32(x)}; }
   static F32 load(const float* p) { return {vld1q_f32(p)}; }
-  /// First n lanes, zeros after. (If n is known to be `width`, this compiles to the plain load; likewise store.)
+  /// Loads the first n lanes; the rest are zeros. (If n is known to be `width`, this compiles to the plain load;
+  /// likewise store.)
   static F32 load(const float* p, int n) {
     if (n >= width) return load(p);
     float lanes[width] = {};
@@ -62,7 +63,7 @@ inline F32 pow2(F32 n) {
 }
 /// Sets lanes >= n to `other`.
 inline F32 keep(F32 a, int n, F32 other) { return n >= F32::width ? a : F32{vbslq_f32(F32::first(n), a.v, other.v)}; }
-/// Combines halves until one number is left.
+/// Combines halves until one element is left.
 inline float sum(F32 a) {
   const float32x2_t x = vadd_f32(vget_low_f32(a.v), vget_high_f32(a.v));
   return vget_lane_f32(x, 0) + vget_lane_f32(x, 1);
@@ -79,7 +80,7 @@ inline F32 sign(F32 a) {
   return {vbslq_f32(vceqq_f32(a.v, a.v), vreinterpretq_f32_u32(unit), a.v)};
 }
 
-/// As many unsigned integers as F32 has lanes.
+/// A vector with as many unsigned integers as F32 has lanes.
 struct U32 {
   uint32x4_t v;
   static U32 of(std::uint32_t x) { return {vdupq_n_u32(x)}; }
@@ -99,10 +100,10 @@ inline U32 operator^(U32 a, U32 b) { return {veorq_u32(a.v, b.v)}; }
 inline U32 operator&(U32 a, U32 b) { return {vandq_u32(a.v, b.v)}; }
 inline U32 bits_of(F32 a) { return {vreinterpretq_u32_f32(a.v)}; }
 inline F32 of_bits(U32 a) { return {vreinterpretq_f32_u32(a.v)}; }
-/// `test` in lanes where it is a NaN; elsewhere `a`.
+/// Returns `test` in lanes where it is a NaN, and `a` in the others.
 inline F32 keep_nan(F32 a, F32 test) { return {vbslq_f32(vceqq_f32(test.v, test.v), a.v, test.v)}; }
 
-/// 16 numbers, as a look-up table for four-bit codes.
+/// A look-up table of 16 numbers for four-bit codes.
 struct Numbers16 {
   const float* numbers;
   explicit Numbers16(const float* numbers) : numbers(numbers) {}
@@ -135,7 +136,7 @@ struct F64x8 {
         vandq_u64(vandq_u64(vceqzq_f64(v[0]), vceqzq_f64(v[1])), vandq_u64(vceqzq_f64(v[2]), vceqzq_f64(v[3])));
     return (vgetq_lane_u64(zeros, 0) & vgetq_lane_u64(zeros, 1)) == 0;
   }
-  /// Adds halves until one number is left.
+  /// Adds halves until one element is left.
   double sum() const {
     const float64x2_t x = vaddq_f64(vaddq_f64(v[0], v[2]), vaddq_f64(v[1], v[3]));
     return vgetq_lane_f64(x, 0) + vgetq_lane_f64(x, 1);

@@ -1,9 +1,9 @@
 #pragma once
 /// \file
-/// Stores past the cache with instructions that every x86-64 has. Included by table_baseline_x86.cpp inside an
-/// anonymous namespace.
+/// Stores that bypass the cache, with instructions that every x86-64 processor has. Included by table_baseline_x86.cpp
+/// inside an anonymous namespace.
 
-/// Stores bytes past the cache; `to` is aligned to Bytes, a multiple of 16.
+/// Stores bytes, bypassing the cache; `to` is aligned to Bytes, a multiple of 16.
 template <int Bytes>
 inline void stream_store(void* to, const void* from) {
   for (int i = 0; i < Bytes / 16; ++i)

@@ -1,4 +1,4 @@
-#include <tessera/base/json_skim.h>
+#include <tessera/base/json/json_skim.h>
 
 #include <tessera/base/text.h>
 

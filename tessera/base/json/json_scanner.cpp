@@ -1,6 +1,6 @@
 // The common part of the JSON readers.
 
-#include <tessera/base/json_scanner.h>
+#include <tessera/base/json/json_scanner.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

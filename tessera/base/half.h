@@ -1,12 +1,12 @@
 #pragma once
 /// \file
 /// Conversion of IEEE binary16 and bfloat16 bit patterns to and from float. Branch-free where it matters, so that loops
-/// over them vectorise.
+/// over these functions vectorise.
 
 #include <bit>
 #include <cstdint>
 
-namespace tessera::format {
+namespace tessera {
 
 inline float from_bf16(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
@@ -41,4 +41,4 @@ inline std::uint16_t to_f16(float value) {
   return static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000u + 0xFFF + ((magnitude >> 13) & 1)) >> 13));
 }
 
-}  // namespace tessera::format
+}  // namespace tessera

@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// base/json/: readers and writers of JSON.
+///
 /// The common part of the JSON readers (strict: json.cpp, lenient: json_lenient.cpp): the position in the text, error
 /// messages that name it, and the grammar of strings and numbers.
 

@@ -3,8 +3,8 @@
 #include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
-#include <tessera/base/json_line.h>
-#include <tessera/base/json_scanner.h>
+#include <tessera/base/json/json_line.h>
+#include <tessera/base/json/json_scanner.h>
 #include <tessera/base/text.h>
 #include <tessera/base/value.h>
 

@@ -1,10 +1,10 @@
 // HJSON with positions.
 
-#include <tessera/base/json_lenient.h>
+#include <tessera/base/json/json_lenient.h>
 
 #include <tessera/base/byte_order_mark.h>
 #include <tessera/base/error.h>
-#include <tessera/base/json_scanner.h>
+#include <tessera/base/json/json_scanner.h>
 #include <tessera/base/text.h>
 
 #include <algorithm>
@@ -122,7 +122,7 @@ class LenientParser : JsonScanner {
     return parse_unquoted();
   }
 
-  /// The position of the bracket just read.
+  /// Returns the position of the bracket just read.
   SourcePos before() const {
     SourcePos place = here();
     --place.column;
