@@ -25,6 +25,9 @@ struct TrainingOptions {
   bool shard = true;                  ///< parameters, gradients and states are divided over the devices (FSDP)
   bool reshard_after_forward = true;  ///< free gathered parameters between forward and backward
   bool recompute = false;             ///< activation checkpointing of every unit except the root
+  /// One program over the rows of all devices (FSDPv2): the compiler divides it by annotations of parameters and of
+  /// units' outputs, on dimension 0. Implies `shard`; `reshard_after_forward` has no effect.
+  bool global = false;
   optim::ElementwiseOptions optimizer = optim::AdamWOptions{};  ///< kind and hyperparameters
   double weight_decay = 0;                                      ///< decoupled in AdamW and Lion, otherwise added to
                                                                 ///< gradients
@@ -52,11 +55,17 @@ class CompiledStep {
   using Loss = std::function<at::Tensor(const std::vector<at::Tensor>& tensors)>;
   virtual ~CompiledStep() = default;
 
-  /// Adds the gradients of all micro-batches to the accumulated gradients; micro_batches[m * devices + d] is the m-th
-  /// of device d. Gradients are not rescaled: the loss defines a micro-batch's weight. Returns the sum of all losses.
-  /// New combinations of sizes and types are captured and compiled first. Throws InputError for a step that cannot be
-  /// compiled, and unless the number of micro-batches is a multiple of the number of devices.
+  /// Adds the gradients of micro_batches[m * devices + d], the m-th of device d, to the accumulated ones. Devices do
+  /// not rescale: the loss defines a micro-batch's weight. Returns the sum of all losses. New combinations of sizes and
+  /// types are captured and compiled first. With TrainingOptions::global, the loss gets the m-th micro-batches of all
+  /// devices at once, joined on dimension 0, so that a loss that is a mean is one over all of their rows; scalars must
+  /// be equal on all devices. Throws InputError for a step that cannot be compiled, for unequal scalars, and unless the
+  /// number of micro-batches is a multiple of the devices.
   virtual double accumulate(const std::vector<MicroBatch>& micro_batches) = 0;
+  /// Losses without gradients, by `loss`, which may differ from the step's own and is captured in the module's present
+  /// mode: one for each micro-batch or, with TrainingOptions::global, one for all of each `devices` micro-batches.
+  /// Always give the same `loss`. Throws like accumulate().
+  virtual std::vector<double> evaluate(const Loss& loss, const std::vector<MicroBatch>& micro_batches) = 0;
   /// The norm of the accumulated gradients over all devices.
   virtual double gradient_norm() = 0;
   /// Applies the optimizer to the accumulated gradients times `factor`, then zeroes them.
@@ -127,7 +136,7 @@ struct DeviceRequest {
 /// The function table that libtessera_xla.so exports as tessera_xla_plugin().
 struct XlaPlugin {
   static constexpr const char* symbol = "tessera_xla_plugin";  ///< the C function's name
-  static constexpr int current_abi = 4;                        ///< this header's
+  static constexpr int current_abi = 5;                        ///< this header's
   int abi = current_abi;                                       ///< the library's
   /// Throws InputError without a plug-in or without a device, or if the number of devices is not the requested one.
   std::unique_ptr<Devices> (*open)(const DeviceRequest& request) = nullptr;

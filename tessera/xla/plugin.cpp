@@ -79,20 +79,20 @@ TopologyReport compile_ahead(const TopologyRequest& request, torch::nn::Module& 
   for (at::Tensor parameter : module.parameters())
     parameter.set_data(without_memory(at::empty(parameter.sizes(), parameter.options().device(at::kMeta))));
   const parallel::ModuleParameters parameters = parallel::parameters_of(module);
-  const auto has_decay = options.has_decay ? options.has_decay : [](const std::string&) { return true; };
-  const std::vector<FlatUnit> units = flat_units(parameters, options.units, devices, has_decay);
+  const std::vector<FlatUnit> units = units_of(parameters, options, devices);
   TopologyReport report{
       .devices = devices, .kind = topology.kind(), .states = bytes_of_states(units, options), .programs = {}};
   std::vector<ValueInfo> batch;
   for (const auto& [sizes, type] : request.micro_batch) batch.push_back({sizes, type});
   const std::vector<std::pair<std::string, std::string>> programs = {
       {"gradients", program_of_step(parameters, units, batch, loss, options, devices).text},
-      {"norm", norm_program(units, devices, options.shard)},
+      {"norm", norm_program(units, devices, options)},
       {"update", update_program(units, devices, options)}};
   for (const auto& [name, text] : programs) {
     if (options.tell) options.tell(concat("compiling ", name, " (", text.size() >> 10, " KiB of StableHLO)"));
-    const AheadOfTime compiled = topology.compile(text, {.replicas = devices});
-    report.programs.push_back({name, compiled.memory, compiled.seconds, count_collectives(text)});
+    const AheadOfTime compiled = topology.compile(text, compile_options(options, devices));
+    report.programs.push_back({name, compiled.memory, compiled.seconds,
+                               options.global ? collectives_added(compiled.optimized) : count_collectives(text)});
   }
   return report;
 }

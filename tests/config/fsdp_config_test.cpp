@@ -182,11 +182,27 @@ TEST(FsdpConfig, KeysOfXla) {
   EXPECT_EQ(
       notes(R"({"xla": true, "xla_fsdp_v2": true, "xla_fsdp_settings": {"flatten_parameters": false,
                       "_debug_print": true, "compute_dtype": "torch.float32"}})"),
-      (Words{"fsdp_config:1: xla_fsdp_v2 has no effect: parameters are divided by the same explicit collectives in "
-             "both versions",
-             "fsdp_config:1: flatten_parameters has no effect: a unit's parameters are always one flat vector",
+      (Words{"fsdp_config:1: flatten_parameters has no effect: with xla_fsdp_v2 parameters keep their shapes",
              "fsdp_config:2: _debug_print has no effect: it concerns torch_xla's lazy tensors; here steps are compiled "
              "once"}));
+  EXPECT_EQ(settings(R"({"xla_fsdp_settings": {"reshard_after_forward": false, "compute_dtype": "bfloat16"},
+                         "xla_fsdp_v2": true, "xla": true})"),
+            (Texts{{"bf16", "true"}, {"xla_fsdp_v2", "true"}, {"device", "xla"}}));
+  EXPECT_EQ(
+      notes(R"({"xla_fsdp_settings": {"reshard_after_forward": false, "optimization_barrier_in_forward": true,
+                "shard_param_on_dim_0": true, "_shard_size_multiple": 64, "flatten_parameters": true},
+                "xla_fsdp_v2": true, "xla": true})"),
+      (Words{
+          "fsdp_config:1: reshard_after_forward has no effect: with xla_fsdp_v2 the compiler decides when parameters "
+          "are gathered and freed",
+          "fsdp_config:1: optimization_barrier_in_forward has no effect: with xla_fsdp_v2 the compiler decides when "
+          "parameters are gathered and freed",
+          "fsdp_config:2: shard_param_on_dim_0 has no effect: xla_fsdp_v2 always does that",
+          "fsdp_config:2: _shard_size_multiple has no effect: with xla_fsdp_v2 dimension 0 is padded to a multiple "
+          "of the devices",
+          "fsdp_config:2: flatten_parameters has no effect: with xla_fsdp_v2 parameters keep their shapes"}));
+  EXPECT_EQ(notes(R"({"xla": true, "xla_fsdp_settings": {"flatten_parameters": false}})"),
+            Words{"fsdp_config:1: flatten_parameters has no effect: a unit's parameters are always one flat vector"});
   EXPECT_EQ(problem_of(R"({"xla": true, "xla_fsdp_settings": {"sharding_groups": [[0]]}})"),
             "fsdp_config:1:56: sharding_groups: all devices share one set of shards");
 }

@@ -8,6 +8,7 @@
 #include <tessera/xla/pjrt/topology.h>
 #include <tessera/xla/step/compiled_training.h>
 #include <tessera/xla/step/programs.h>
+#include <tessera/xla/step/update_program.h>
 
 #include <tests/xla/plugin_for_tests.h>
 
@@ -29,8 +30,9 @@ struct Measured {
   std::vector<xla::FlatUnit> units;
 };
 
-xla::TrainingOptions options_of(bool shard, bool reshard) {
+xla::TrainingOptions options_of(bool shard, bool reshard, bool global = false) {
   xla::TrainingOptions options;
+  options.global = global;
   options.units = {.kind = layout::WrapPolicy::Kind::by_regex, .pattern = R"((.*\.)?h\.\d+)"};
   options.shard = shard;
   options.reshard_after_forward = reshard;
@@ -46,16 +48,18 @@ xla::CompiledStep::Loss loss_of(models::LanguageModel& model) {
 }
 const xla::ValueInfo ids_info{{1, 8}, at::kLong};
 
-Measured measure(int devices, bool shard, bool reshard) {
+Measured measure(int devices, bool shard, bool reshard, bool global = false) {
   const auto model = models::make_language_model(wide(), 1);
-  const xla::TrainingOptions options = options_of(shard, reshard);
+  const xla::TrainingOptions options = options_of(shard, reshard, global);
   xla::CompiledTraining training(cpu_devices(devices), *model, loss_of(*model), options);
   const at::Tensor ids = at::zeros({1, 8}, at::kLong);
   training.accumulate(
       std::vector<xla::CompiledStep::MicroBatch>(static_cast<std::size_t>(devices), {{ids, ids}, 0, 0}));
   const auto program = xla::program_of_step(parallel::parameters_of(*model), training.units(), {ids_info, ids_info},
                                             loss_of(*model), options, devices);
-  return {training.memory(), xla::count_collectives(program.text), training.units()};
+  return {training.memory(),
+          global ? xla::collectives_added(training.gradients().optimized()) : xla::count_collectives(program.text),
+          training.units()};
 }
 
 class XlaMemory : public ::testing::Test {
@@ -78,6 +82,16 @@ TEST_F(XlaMemory, ArgumentsAreAShareOfTheStates) {
     const auto expected = static_cast<double>(arguments_by_formula(m, shard));
     EXPECT_NEAR(static_cast<double>(m.memory.arguments), expected, 0.02 * expected) << devices << ", " << shard;
     EXPECT_NEAR(static_cast<double>(m.memory.states), 2 * expected, 0.001 * expected);
+  }
+}
+
+TEST_F(XlaMemory, AGlobalProgramsArgumentsAreAShareOfTheStates) {
+  for (const int devices : {1, 2, 4, 8}) {
+    const Measured m = measure(devices, true, true, /*global=*/true);
+    const auto expected = static_cast<double>(arguments_by_formula(m, true));
+    EXPECT_NEAR(static_cast<double>(m.memory.arguments), expected, 0.02 * expected) << devices;
+    EXPECT_NEAR(static_cast<double>(m.memory.states), 2 * expected, 0.001 * expected);
+    EXPECT_EQ(m.collectives.gathers > 0, devices > 1);
   }
 }
 
@@ -129,6 +143,25 @@ TEST_F(XlaMemory, ATpuHasFewGatheredUnitsAtATime) {
   // Two gathered units, the gradients of one, and less than one unit of activations.
   EXPECT_LT(temporary[true], 4 * unit);
   EXPECT_LT(temporary[true], temporary[false]);
+}
+
+/// Needs TESSERA_LIBTPU.
+TEST_F(XlaMemory, ATpusCompilerDividesAGlobalProgram) {
+  const char* const libtpu = std::getenv("TESSERA_LIBTPU");
+  if (libtpu == nullptr) GTEST_SKIP() << "TESSERA_LIBTPU does not name libtpu.so";
+  setenv("TPU_SKIP_MDS_QUERY", "1", 1);
+  const auto model = models::make_language_model(models::with_overrides(wide(), "n_layer=2"), 1);
+  const parallel::ModuleParameters parameters = parallel::parameters_of(*model);
+  const xla::Topology topology(xla::Plugin::load(libtpu), "v5e:2x2");
+  const xla::TrainingOptions options = options_of(true, true, /*global=*/true);
+  const auto units = xla::units_of(parameters, options, 4);
+  const auto program = xla::program_of_step(parameters, units, {ids_info, ids_info}, loss_of(*model), options, 4);
+  const xla::AheadOfTime compiled = topology.compile(program.text, xla::compile_options(options, 4));
+  // Parameters and gradients, each array padded to 4 KiB, and the batch and the loss.
+  const std::int64_t half = xla::bytes_of_states(units, options) / 2;
+  EXPECT_GE(compiled.memory.arguments, half);
+  EXPECT_LE(compiled.memory.arguments, half + 4096 * (2 * std::ssize(units) + 3));
+  EXPECT_GT(xla::collectives_added(compiled.optimized).gathers, 0);
 }
 
 }  // namespace

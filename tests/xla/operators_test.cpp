@@ -56,7 +56,7 @@ Tensors run_graph(const xla::Graph& graph, const Tensors& inputs, const at::Tens
     results.push_back(at::empty(info.sizes, info.type));
   }
   const auto client = cpu_devices(1);
-  const auto program = client->compile(f.module(1), {});
+  const auto program = client->compile(f.module({}), {});
   std::vector<xla::Buffer> buffers;
   std::vector<std::vector<const xla::Buffer*>> arguments(1);
   Tensors given = inputs;
@@ -259,10 +259,10 @@ TEST(XlaOperators, KeptIsTheCpusMask) {
   const xla::Graph shifted =
       xla::capture({}, {{{2, 3, 40}, at::kFloat}}, [&](const Tensors& x) { return Tensors{f(x[0], place) * 3}; });
   for (const auto& [from, first_row] : {std::pair{&graph, 0}, {&shifted, 4}}) {
-    const at::Tensor drawn = xla::keys(from->draws, 77, first_row);
+    const at::Tensor drawn = xla::keys(from->draws, {{77, first_row}});
     EXPECT_TRUE(run_graph(*from, {ones}, drawn)[0].equal(expected)) << first_row;
   }
-  EXPECT_FALSE(run_graph(shifted, {ones}, xla::keys(shifted.draws, 78, 4))[0].equal(expected));
+  EXPECT_FALSE(run_graph(shifted, {ones}, xla::keys(shifted.draws, {{78, 4}}))[0].equal(expected));
 }
 
 /// Steps that a compiled program cannot repeat, and operators without a rule.

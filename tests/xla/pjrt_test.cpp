@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <tessera/base/error.h>
 #include <tessera/xla/hlo/operations.h>
+#include <third_party/pjrt/pjrt_c_api.h>
 
 #include <tests/xla/plugin_for_tests.h>
 
@@ -57,7 +58,7 @@ TEST_F(Pjrt, DevicesSumAndDivide) {
   f.result(xla::hlo::all_gather(f, part, 4));
   f.result(xla::hlo::all_reduce(f, x, 4));
   f.result(xla::hlo::device_number(f));
-  const auto program = client->compile(f.module(4), {.replicas = 4});
+  const auto program = client->compile(f.module({.replicas = 4}), {.replicas = 4});
   std::vector<xla::Buffer> inputs;
   std::vector<std::vector<const xla::Buffer*>> arguments(4);
   std::vector<float> sums(8, 0);
@@ -88,11 +89,52 @@ TEST_F(Pjrt, TheErrorFunctionIsExactToRoundings) {
   const std::vector<std::int64_t> sizes = {static_cast<std::int64_t>(x.size())};
   xla::hlo::Function f;
   f.result(xla::hlo::erf(f, f.argument({sizes, xla::Element::float32})));
-  const auto program = client->compile(f.module(1), {});
+  const auto program = client->compile(f.module({}), {});
   const xla::Buffer input = client->upload(x.data(), xla::Element::float32, sizes, 0);
   std::vector<float> y(x.size());
   program->run({{&input}})[0][0].read(y.data(), y.size() * sizeof(float));
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(y[i], std::erf(x[i]), 3e-7) << x[i];
+}
+
+/// Doubles donated weights of width 512 four times; returns whether a product with them ever used older ones.
+bool uses_old_weights(const xla::CompileOptions& options) {
+  constexpr std::int64_t width = 512;
+  const auto client = cpu_devices(1);
+  const std::vector<std::int64_t> sizes = {width, width};
+  const xla::hlo::Type type{sizes, xla::Element::float32};
+  xla::hlo::Function f;
+  const auto weights = f.argument(type, /*donated_to=*/0), x = f.argument(type);
+  // Not hlo::dot(), whose products, of the highest precision, XNNPACK does not compute.
+  const std::string square = xla::hlo::text(type);
+  const auto y = f.write(concat("stablehlo.dot_general ", x.name, ", ", weights.name,
+                                ", contracting_dims = [1] x [0] : (", square, ", ", square, ") -> ", square),
+                         type);
+  f.result(xla::hlo::binary(f, "add", weights, weights));
+  f.result(y);
+  const auto program = client->compile(f.module({}), options);
+  std::vector<float> ones(static_cast<std::size_t>(width * width), 1), product(ones.size());
+  xla::Buffer now = client->upload(ones.data(), xla::Element::float32, sizes, 0);
+  const xla::Buffer input = client->upload(ones.data(), xla::Element::float32, sizes, 0);
+  bool old = false;
+  for (int step = 0; step < 4; ++step) {
+    auto results = program->run({{&now, &input}});
+    results[0][1].read(product.data(), product.size() * sizeof(float));
+    old = old || product[0] != static_cast<float>(width << step);
+    now = std::move(results[0][0]);
+  }
+  return old;
+}
+
+/// On some processors the plug-in of version 0.81 packs a product's operand with XNNPACK and finds it again by its
+/// address, unless the flag, which compiled steps set, prevents it. Without the flag the result says which kind this
+/// processor is.
+TEST_F(Pjrt, AProductUsesTheNewestWeights) {
+  EXPECT_FALSE(uses_old_weights({.flags = {{"xla_cpu_use_xnnpack", false}}}));
+  const bool old = uses_old_weights({});
+  RecordProperty("uses_old_weights_with_xnnpack", old ? "yes" : "no");
+  if (xla::Plugin::load(testing::cpu_plugin())->api().pjrt_api_version.minor_version > 81) {
+    EXPECT_FALSE(old);
+  }
 }
 
 TEST_F(Pjrt, TheCompilersTextIsTheError) {

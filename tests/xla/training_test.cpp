@@ -4,8 +4,10 @@
 #include <tessera/models/overrides.h>
 #include <tessera/models/registry.h>
 #include <tessera/xla/step/compiled_training.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 
+#include <tests/error_of.h>
 #include <tests/models/decoder_fixture.h>
 #include <tests/xla/plugin_for_tests.h>
 
@@ -83,11 +85,12 @@ struct Case {
   std::int64_t accumulated = 1;
   bool shard = true;
   bool recompute = false;
+  bool global = false;
 };
 
 void expect_same_training(const Family& family, const Case& c) {
   SCOPED_TRACE(concat(family.name, ", ", c.devices, " devices, ", c.accumulated, " micro-batches",
-                      c.shard ? "" : ", not sharded", c.recompute ? ", recomputed" : ""));
+                      c.shard ? "" : ", not sharded", c.recompute ? ", recomputed" : "", c.global ? ", global" : ""));
   constexpr double rate = 5e-3, decay = 0.1, norm = 1;
   const auto reference = models::make_language_model(family.config, 5);
   const auto model = models::make_language_model(family.config, 5);
@@ -101,6 +104,7 @@ void expect_same_training(const Family& family, const Case& c) {
   options.units = {.kind = layout::WrapPolicy::Kind::by_regex, .pattern = R"((.*\.)?(h|layers|layer)\.\d+)"};
   options.shard = c.shard;
   options.recompute = c.recompute;
+  options.global = c.global;
   options.optimizer = optim::AdamWOptions{.epsilon = epsilon};
   options.weight_decay = decay;
   xla::CompiledTraining training(
@@ -144,6 +148,92 @@ TEST_F(XlaTraining, RecomputedEqualsLibTorch) {
     expect_same_training(family, {.devices = 1, .recompute = true});
     expect_same_training(family, {.devices = 2, .recompute = true});
   }
+}
+
+/// One program over the rows of all devices. Most sizes of these models are no multiple of 4 or 8.
+class XlaGlobalTraining : public XlaTraining, public ::testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Devices, XlaGlobalTraining, ::testing::Values(1, 2, 4, 8));
+
+TEST_P(XlaGlobalTraining, EqualsLibTorch) {
+  for (const Family& family : families()) expect_same_training(family, {.devices = GetParam(), .global = true});
+}
+TEST_P(XlaGlobalTraining, MicroBatchesAddUpAndLayersAreRecomputed) {
+  expect_same_training(families()[0], {.devices = GetParam(), .accumulated = 3, .recompute = true, .global = true});
+}
+
+/// Sizes that nothing divides, a scalar, a parameter without a gradient, and a loss that is a mean.
+struct OwnImpl : torch::nn::Module {
+  OwnImpl() {
+    at::manual_seed(3);
+    first = register_module("first", torch::nn::Linear(5, 7));
+    second = register_module("second", torch::nn::Linear(7, 3));
+    scale = register_parameter("scale", at::scalar_tensor(0.5));
+    unused = register_parameter("unused", at::ones({3, 2}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(at::gelu(first(x))) * scale; }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  at::Tensor scale, unused;
+};
+TORCH_MODULE(Own);
+
+TEST_P(XlaGlobalTraining, AUsersModuleHasTheMeanOverAllRows) {
+  const int devices = GetParam();
+  Own reference, model;
+  const auto loss_of = [](Own& own, const std::vector<at::Tensor>& batch) {
+    return (own(batch[0]) - batch[1]).square().mean();
+  };
+  xla::TrainingOptions options;
+  options.units = {.kind = layout::WrapPolicy::Kind::by_class, .classes = {"Linear"}};
+  options.global = true;
+  xla::CompiledTraining training(
+      cpu_devices(devices), *model, [&](const auto& batch) { return loss_of(model, batch); }, options);
+  std::vector<at::Tensor> trained = {reference->first->weight, reference->first->bias, reference->second->weight,
+                                     reference->second->bias, reference->scale};
+  torch::optim::AdamW optimizer(trained, torch::optim::AdamWOptions(1e-2).weight_decay(0));
+  for (int s = 0; s < 10; ++s) {
+    const at::Tensor x = at::randn({3 * devices, 5}), y = at::randn({3 * devices, 3});
+    Batches batches;
+    for (int d = 0; d < devices; ++d) batches.push_back({{x.narrow(0, 3 * d, 3), y.narrow(0, 3 * d, 3)}, 0, 0});
+    optimizer.zero_grad();
+    const at::Tensor loss = loss_of(reference, {x, y});
+    loss.backward();
+    EXPECT_NEAR(training.accumulate(batches), loss.item<double>(), 1e-5 * loss.item<double>());
+    double squares = 0;
+    for (const at::Tensor& p : trained) squares += p.grad().square().sum().item<double>();
+    EXPECT_NEAR(training.gradient_norm(), std::sqrt(squares), 1e-5 * std::sqrt(squares));
+    optimizer.step();
+    training.update(1e-2, 1);
+  }
+  training.write_back();
+  const auto expected = reference->named_parameters();
+  for (const auto& p : model->named_parameters())
+    EXPECT_LT((p.value() - expected[p.key()]).abs().max().item<double>(), 1e-5) << p.key();
+  // States leave and come back in the parameters' sizes.
+  const auto states = training.states();
+  for (const auto& state : states) {
+    if (state.name == "exp_avg.first.weight") {
+      EXPECT_EQ(state.tensor.sizes(), at::IntArrayRef({7, 5}));
+    }
+  }
+  training.set_states(states, training.steps_taken());
+  const auto again = training.states();
+  ASSERT_EQ(states.size(), again.size());
+  for (std::size_t i = 0; i < states.size(); ++i) EXPECT_TRUE(states[i].tensor.equal(again[i].tensor));
+}
+
+TEST_F(XlaTraining, AGlobalProgramHasOneOfEachScalar) {
+  Own model;
+  xla::TrainingOptions options;
+  options.global = true;
+  xla::CompiledTraining training(
+      cpu_devices(2), *model, [&](const auto& batch) { return (model(batch[0]) * batch[1]).sum(); }, options);
+  const at::Tensor x = at::ones({3, 5});
+  const auto given = [&](double a, double b) {
+    return Batches{{{x, at::scalar_tensor(a, at::kFloat)}, 0, 0}, {{x, at::scalar_tensor(b, at::kFloat)}, 0, 0}};
+  };
+  training.accumulate(given(1, 1));
+  EXPECT_EQ(testing::error_of([&] { training.accumulate(given(1, 2)); }),
+            "device xla: argument 1 of the loss, a scalar, differs between devices: 1 and 2; a global program has one");
 }
 
 }  // namespace

@@ -517,6 +517,10 @@ const std::vector<Field>& table() {
             "plug-in, for TPUs"},
       parallel<&P::xla_devices>("xla_devices", at_least(0, 65536),
                                 "devices of --device xla; 0 = all of the PJRT plug-in's (XLA's CPU plug-in: 1)"),
+      parallel<&P::xla_fsdp_v2>(
+          "xla_fsdp_v2", anything(),
+          "with --device xla: one program over the rows of all devices, which the compiler divides "
+          "by annotations (FSDPv2), instead of explicit collectives"),
       parallel<&P::pjrt_plugin>("pjrt_plugin", anything(),
                                 "PJRT plug-in file for --device xla; unset: TPU_LIBRARY_PATH (libtpu.so)",
                                 "TESSERA_PJRT_PLUGIN"),

@@ -50,8 +50,7 @@ constexpr std::array keys{
     KeyRow{"optim_state_dict_config", "", Effect::ignored, "state_dict_type determines the files and their writers"},
     KeyRow{"use_orig_params", "", Effect::ignored, kWhole},
     KeyRow{"xla", "device", Effect::acts, "true: --device xla"},
-    KeyRow{"xla_fsdp_v2", "", Effect::ignored,
-           "parameters are divided by the same explicit collectives in both versions"},
+    KeyRow{"xla_fsdp_v2", "xla_fsdp_v2", Effect::acts, "with xla: true"},
     KeyRow{"xla_fsdp_settings", "reshard_after_forward", Effect::acts, "torch_xla's arguments: docs/tpu.md"},
     KeyRow{"xla_fsdp_grad_ckpt", "gradient_checkpointing", Effect::acts, "with xla: true"},
 };
@@ -81,8 +80,11 @@ class FsdpReader {
   void read_section(const Value& section) {
     if (!section.is_object())
       return to_.problem(section.where(), "expected an object with keys such as transformer_layer_cls_to_wrap");
-    for (const auto& [name, value] : section.members())
-      if (without_prefix(name) == "xla") xla_ = !value.is_null() && !means_no(value);
+    for (const auto& [name, value] : section.members()) {
+      const bool asked = !value.is_null() && !means_no(value);
+      if (without_prefix(name) == "xla") xla_ = asked;
+      if (without_prefix(name) == "xla_fsdp_v2") xla_v2_ = asked;
+    }
     const auto known = [](const Value::Member& member) {
       return member.first.starts_with('_') || std::any_of(keys.begin(), keys.end(), [&](const KeyRow& row) {
                return row.key == without_prefix(member.first);
@@ -164,7 +166,7 @@ class FsdpReader {
   void of_xla(std::string_view bare, const KeyRow& row, const std::string& name, const Value& value) {
     if (means_no(value) || (value.is_object() && value.members().empty())) return;
     if (!xla_) return to_.ignored(value, name, kXla);
-    if (bare == "xla_fsdp_settings") return translate_xla_fsdp(value, to_);
+    if (bare == "xla_fsdp_settings") return translate_xla_fsdp(value, xla_v2_, to_);
     row.effect == Effect::acts ? to_.give(row.setting, name, value) : to_.ignored(value, name, row.why);
   }
 
@@ -205,7 +207,7 @@ class FsdpReader {
   Translator to_;
   Problems& problems_;
   std::optional<Compat> compat_;
-  bool xla_ = false, passes_over_ = false;
+  bool xla_ = false, xla_v2_ = false, passes_over_ = false;
   std::size_t unknown_ = 0;
   int version_ = 0;  ///< 0: not given
   SourcePos version_where_;

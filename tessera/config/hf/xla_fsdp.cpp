@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
+#include <algorithm>
 #include <array>
 
 namespace tessera::config {
@@ -36,19 +37,39 @@ constexpr std::array keys{
     KeyRow{"_shard_size_multiple", "", Effect::ignored, "a unit is padded to a multiple of the devices"},
 };
 
+/// Why a key has no effect with xla_fsdp_v2 although it acts, or for another reason, without it.
+constexpr std::string_view partitioned = "with xla_fsdp_v2 the compiler decides when parameters are gathered and freed";
+struct OfVersion2 {
+  std::string_view key, why;
+};
+constexpr std::array in_version_2{
+    OfVersion2{"reshard_after_forward", partitioned},
+    OfVersion2{"optimization_barrier_in_forward", partitioned},
+    OfVersion2{"optimization_barrier_in_backward", partitioned},
+    OfVersion2{"disable_reshard_on_root", partitioned},
+    OfVersion2{"flatten_parameters", "with xla_fsdp_v2 parameters keep their shapes"},
+    OfVersion2{"shard_param_on_dim_0", "xla_fsdp_v2 always does that"},
+    OfVersion2{"_shard_size_multiple", "with xla_fsdp_v2 dimension 0 is padded to a multiple of the devices"},
+};
+
 bool asks(const Value* value) { return value != nullptr && !value->is_null() && !means_no(*value); }
 
 }  // namespace
 
 std::span<const KeyRow> xla_fsdp_keys() { return keys; }
 
-void translate_xla_fsdp(const Value& settings, Translator& to) {
+void translate_xla_fsdp(const Value& settings, bool v2, Translator& to) {
   if (settings.is_null() || (settings.is_string() && settings.as_string().empty())) return;
   if (!settings.is_object())
     return to.problem(settings.where(), "xla_fsdp_settings must be an object with keys such as compute_dtype");
   for (const auto& [name, value] : settings.members()) {
     if (name.starts_with("_debug_")) {
       to.ignored(value, name, of_lazy_tensors);
+      continue;
+    }
+    const auto other = std::ranges::find(in_version_2, name, &OfVersion2::key);
+    if (v2 && other != in_version_2.end() && !value.is_null()) {
+      to.ignored(value, name, other->why);
       continue;
     }
     const KeyRow* const row = Translator::find(keys, "", name);

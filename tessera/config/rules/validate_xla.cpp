@@ -106,7 +106,8 @@ void validate_xla(const Resolved& resolved, Problems& problems) { XlaRules(resol
 
 void unused_xla(const Resolved& resolved, const Unused& unused) {
   if (resolved.values.device != Device::xla) {
-    for (const char* name : {"xla_devices", "pjrt_plugin", "xla_cache_dir"}) unused(name, "--device is not xla");
+    for (const char* name : {"xla_devices", "xla_fsdp_v2", "pjrt_plugin", "xla_cache_dir"})
+      unused(name, "--device is not xla");
     return;
   }
   struct Idle {
@@ -122,6 +123,13 @@ void unused_xla(const Resolved& resolved, const Unused& unused) {
                                 {"sync_module_states", "ddp_broadcast_buffers", "cpu_ram_efficient_loading"}},
                            Idle{"capture finds the parameters that have no gradient", {"ddp_find_unused_parameters"}},
                            Idle{"no other process is waited for", {"ddp_timeout"}}};
+  if (resolved.values.parallel.xla_fsdp_v2) {
+    const Strategy strategy = resolved.values.sharding.strategy;
+    if (row_of(strategy).shard_optimizer)
+      unused("reshard_after_forward", "--xla_fsdp_v2: the compiler decides when parameters are gathered and freed");
+    else
+      unused("xla_fsdp_v2", concat("the strategy ", strategy, " divides nothing"));
+  }
   for (const Idle& reason : idle)
     for (const char* const name : reason.names) unused(name, concat("--device xla: ", reason.why));
 }

@@ -36,6 +36,7 @@ struct ParallelConfig {
   std::int64_t max_restarts = 0;      ///< restarts from the newest checkpoint after failures
   double hang_timeout = 0;            ///< seconds without progress that end a job; 0: 300; negative: never
   std::int64_t xla_devices = 0;       ///< devices of --device xla; 0: all of the PJRT plug-in's
+  bool xla_fsdp_v2 = false;           ///< --device xla: one global program, divided by the compiler
   std::string pjrt_plugin = "";       ///< PJRT plug-in file; "": from the environment
   std::string xla_cache_dir = "";     ///< compiled programs of --device xla; "": the user's cache; none: not stored
   double ddp_bucket_cap_mb = 25;      ///< MiB of gradients reduced together

@@ -84,8 +84,8 @@ void check_compilable(const models::LanguageModel& model, const data::Dataset* r
         "on the length: use rows of one length (plain text with block_size)");
 }
 
-xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config, bool padded) {
-  return [&model, &config, padded](const std::vector<at::Tensor>& given) {
+xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, std::optional<at::ScalarType> narrow, bool padded) {
+  return [&model, narrow, padded](const std::vector<at::Tensor>& given) {
     data::Batch batch;
     batch.ids = given[0];
     batch.labels = given[1];
@@ -93,7 +93,7 @@ xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunCon
     std::size_t next = 3;
     if (padded) batch.seen = at::arange(batch.ids.size(1)).unsqueeze(0).lt(given[next++].unsqueeze(1));
     if (given.size() > next) batch.types = given[next];
-    const nn::Autocast precision(training_precision(config), at::kCPU);
+    const nn::Autocast precision(narrow, at::kCPU);
     return model.loss(batch, 1.0) * given[2];
   };
 }
@@ -106,6 +106,7 @@ xla::TrainingOptions compiled_options(const RunConfig& config, const models::Lan
   options.reshard_after_forward =
       decided(config.sharding.reshard_after_forward).value_or(strategy.reshard_after_forward);
   options.recompute = config.optimization.gradient_checkpointing;
+  options.global = config.parallel.xla_fsdp_v2 && options.shard;
   options.optimizer = optim::elementwise_options(optimizer_choice(config.optimization)).value();
   options.weight_decay = config.optimization.weight_decay;
   options.has_decay = [&model](const std::string& name) { return !model.is_norm_or_bias(name); };
@@ -163,7 +164,13 @@ class CompiledRun::Passes final : public StepPasses {
     parts.clock.enter(Phase::forward);
     if (run_.leftover_) run_.step_->drop_gradients();
     run_.leftover_ = true;
-    const double sum = run_.step_->accumulate(arguments(batches, scales.scale));
+    const Setup& setup = run_.parts_.setup;
+    const Shape shape = shape_of(batches, setup.plan.batch_size * run_.parts_.objective.rows_of_sample(),
+                                 *setup.datasets.train, run_.lengths_differ_, run_.masks_padding());
+    std::vector<xla::CompiledStep::MicroBatch> given;
+    for (const data::Batch& batch : batches) given.push_back(argument(batch, scales.scale, shape));
+    fill(given);
+    const double sum = run_.step_->accumulate(given);
     if (!std::exchange(told_, true)) {
       const xla::StepMemory memory = run_.step_->memory();
       const auto text = [](std::int64_t bytes) { return format_bytes(static_cast<std::uint64_t>(bytes)); };
@@ -175,42 +182,83 @@ class CompiledRun::Passes final : public StepPasses {
     parts.model.core.gradients_changed();
   }
   void rehearse(const data::Batch&) override { throw Error("a compiled step is not rehearsed"); }
+  /// A classifier's predictions are counted, for which the host evaluates.
+  LossesOf losses() override {
+    const Setup& setup = run_.parts_.setup;
+    if (setup.model->num_labels() > 0) return {};
+    return [this](const std::vector<data::Batch>& batches, const std::vector<double>& scales) {
+      return evaluated(batches, scales);
+    };
+  }
   std::string describe() const override { return concat("devices: ", run_.parts_.setup.xla->describe()); }
 
  private:
-  /// Pads the micro-batches to one size and to a multiple of the number of devices; the padding has no weight.
-  std::vector<xla::CompiledStep::MicroBatch> arguments(const std::vector<data::Batch>& batches, double scale) const {
-    const Setup& setup = run_.parts_.setup;
-    std::int64_t rows = setup.plan.batch_size * run_.parts_.objective.rows_of_sample(), columns = 0;
+  /// The size to which the micro-batches of a pass are padded.
+  struct Shape {
+    std::int64_t rows = 0, columns = 0;
+    bool masks = false;  // the rows' lengths are an argument
+  };
+  static Shape shape_of(const std::vector<data::Batch>& batches, std::int64_t rows, const data::Dataset& dataset,
+                        bool lengths_differ, bool masks) {
+    Shape shape{.rows = rows, .columns = 0, .masks = masks};
     for (const data::Batch& batch : batches) {
       check_batch(batch);
-      rows = std::max(rows, batch.ids.size(0));
-      columns = std::max(columns, batch.ids.size(1));
+      shape.rows = std::max(shape.rows, batch.ids.size(0));
+      shape.columns = std::max(shape.columns, batch.ids.size(1));
     }
-    if (run_.lengths_differ_) {
-      const std::int64_t most = setup.datasets.train->max_length(), step = (most + most_lengths - 1) / most_lengths;
-      columns = std::max(columns, std::min(most, (columns + step - 1) / step * step));
+    if (lengths_differ) {
+      const std::int64_t most = dataset.max_length(), step = (most + most_lengths - 1) / most_lengths;
+      shape.columns = std::max(shape.columns, std::min(most, (shape.columns + step - 1) / step * step));
     }
-    const at::Tensor factor = at::scalar_tensor(scale, at::kFloat);
-    std::vector<xla::CompiledStep::MicroBatch> result;
-    for (const data::Batch& batch : batches) {
-      const std::int64_t labels = batch.labels.size(1) == batch.ids.size(1) ? columns : batch.labels.size(1);
-      xla::CompiledStep::MicroBatch& given = result.emplace_back();
-      given.tensors = {padded(batch.ids, rows, columns, 0), padded(batch.labels, rows, labels, -100), factor};
-      if (run_.masks_padding()) {
-        const at::Tensor lengths = at::full({rows}, columns, at::kLong);  // for rows of padding, any length will do
-        std::ranges::copy(batch.lengths, lengths.data_ptr<std::int64_t>());
-        given.tensors.push_back(lengths);
+    return shape;
+  }
+  /// The padding has no weight.
+  static xla::CompiledStep::MicroBatch argument(const data::Batch& batch, double scale, const Shape& shape) {
+    const std::int64_t labels = batch.labels.size(1) == batch.ids.size(1) ? shape.columns : batch.labels.size(1);
+    xla::CompiledStep::MicroBatch given;
+    given.tensors = {padded(batch.ids, shape.rows, shape.columns, 0), padded(batch.labels, shape.rows, labels, -100),
+                     at::scalar_tensor(scale, at::kFloat)};
+    if (shape.masks) {
+      const at::Tensor lengths =
+          at::full({shape.rows}, shape.columns, at::kLong);  // for rows of padding, any length will do
+      std::ranges::copy(batch.lengths, lengths.data_ptr<std::int64_t>());
+      given.tensors.push_back(lengths);
+    }
+    if (batch.types.defined()) given.tensors.push_back(padded(batch.types, shape.rows, shape.columns, 0));
+    given.random_key = batch.random_key.value_or(0);  // an evaluation drops nothing
+    given.first_row = batch.first_row;
+    return given;
+  }
+  /// Adds micro-batches without weight, up to a multiple of the number of devices.
+  void fill(std::vector<xla::CompiledStep::MicroBatch>& given) const {
+    while (given.size() % static_cast<std::size_t>(run_.parts_.setup.devices()) != 0) {
+      given.push_back(given.front());
+      given.back().tensors[1] = at::full_like(given.front().tensors[1], -100);
+    }
+  }
+  /// A global program divides a batch's rows over the devices; otherwise each device has a batch of its own.
+  std::vector<double> evaluated(const std::vector<data::Batch>& batches, const std::vector<double>& scales) const {
+    const Setup& setup = run_.parts_.setup;
+    const std::int64_t devices = run_.global_ ? setup.devices() : 1;
+    const std::int64_t rows = setup.config.optimization.per_device_eval_batch_size;
+    const data::Dataset& dataset = *setup.datasets.validation;
+    const bool differ = run_.evaluated_lengths_differ_;
+    const Shape shape = shape_of(batches, (rows + devices - 1) / devices * devices, dataset, differ,
+                                 differ && !is_causal(*setup.model));
+    std::vector<xla::CompiledStep::MicroBatch> given;
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const xla::CompiledStep::MicroBatch whole = argument(batches[i], scales[i], shape);
+      for (std::int64_t d = 0; d < devices; ++d) {
+        xla::CompiledStep::MicroBatch& part = given.emplace_back(whole);
+        const std::int64_t each = shape.rows / devices;
+        for (at::Tensor& tensor : part.tensors)
+          if (tensor.dim() > 0) tensor = tensor.narrow(0, d * each, each);
       }
-      if (batch.types.defined()) given.tensors.push_back(padded(batch.types, rows, columns, 0));
-      given.random_key = batch.random_key.value();
-      given.first_row = batch.first_row;
     }
-    while (result.size() % static_cast<std::size_t>(setup.devices()) != 0) {
-      result.push_back(result.front());
-      result.back().tensors[1] = at::full_like(result.front().tensors[1], -100);
-    }
-    return result;
+    fill(given);
+    std::vector<double> losses = run_.step_->evaluate(run_.evaluation_loss_, given);
+    losses.resize(batches.size());
+    return losses;
   }
 
   CompiledRun& run_;
@@ -220,8 +268,14 @@ class CompiledRun::Passes final : public StepPasses {
 CompiledRun::CompiledRun(const PassParts& parts)
     : parts_(parts), lengths_differ_(lengths_differ(*parts.setup.datasets.train)) {
   models::LanguageModel& model = *parts.setup.model;
-  step_ = parts.setup.xla->compile(model, compiled_loss(model, parts.setup.config, masks_padding()),
-                                   compiled_options(parts.setup.config, model));
+  const RunConfig& config = parts.setup.config;
+  const xla::TrainingOptions options = compiled_options(config, model);
+  global_ = options.global;
+  step_ = parts.setup.xla->compile(model, compiled_loss(model, training_precision(config), masks_padding()), options);
+  const auto& validation = parts.setup.datasets.validation;
+  if (!validation) return;
+  evaluated_lengths_differ_ = lengths_differ(*validation);
+  evaluation_loss_ = compiled_loss(model, evaluation_precision(config), evaluated_lengths_differ_ && !is_causal(model));
 }
 
 bool CompiledRun::masks_padding() const { return lengths_differ_ && !is_causal(*parts_.setup.model); }

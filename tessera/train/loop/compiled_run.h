@@ -2,7 +2,7 @@
 /// \file
 /// --device xla in the training loop: forward, backward and update are programs on the devices of a PJRT plug-in
 /// (xla/compiled_step.h). The module and the optimizer on the host have copies of weights and states; bring_back()
-/// refreshes them for evaluations, checkpoints and the final model.
+/// refreshes them for checkpoints, the final model and a classifier's evaluations.
 
 #include <tessera/train/core/update.h>
 #include <tessera/train/loop/passes.h>
@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace tessera::train {
 
@@ -20,8 +21,8 @@ std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::Worl
 /// Throws InputError for a model, or rows, that cannot be compiled. `rows` may be null.
 void check_compilable(const models::LanguageModel& model, const data::Dataset* rows);
 /// Loss of a micro-batch {ids, labels, scalar factor, int64 lengths [rows] if `padded`, token types if rows have them}:
-/// the model's loss times the factor, in the run's precision. `model` and `config` must outlive it.
-xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, const RunConfig& config, bool padded);
+/// the model's loss times the factor, under autocast to `narrow` if given. `model` must outlive it.
+xla::CompiledStep::Loss compiled_loss(models::LanguageModel& model, std::optional<at::ScalarType> narrow, bool padded);
 /// Converts the run's settings to options of the compiled step. `model` must outlive them.
 xla::TrainingOptions compiled_options(const RunConfig& config, const models::LanguageModel& model);
 
@@ -52,9 +53,12 @@ class CompiledRun {
   PassParts parts_;
   std::unique_ptr<xla::CompiledStep> step_;
   std::unique_ptr<Update> host_;
-  bool lengths_differ_;    // of the rows
-  bool leftover_ = false;  // the gradients of a skipped step are still on the devices
-  bool stale_ = false;     // the host's copies are outdated
+  bool lengths_differ_;  // the rows'
+  xla::CompiledStep::Loss evaluation_loss_;
+  bool evaluated_lengths_differ_ = false;  // the validation rows'
+  bool global_ = false;                    // one program over the rows of all devices
+  bool leftover_ = false;                  // gradients of a skipped step remain
+  bool stale_ = false;                     // the host's copies are outdated
 };
 
 }  // namespace tessera::train

@@ -19,7 +19,7 @@ std::optional<EvalMetrics> ModelLoss::evaluate(const Evaluating& how) {
                          {.batch_size = setup_.config.optimization.per_device_eval_batch_size,
                           .narrow = evaluation_precision(setup_.config),
                           .nan_filter = setup_.config.output.logging_nan_inf_filter,
-                          .at_once = std::int64_t{4} * setup_.groups.pipeline_ranks()},
+                          .at_once = setup_.xla ? setup_.devices() : std::int64_t{4} * setup_.groups.pipeline_ranks()},
                          how);
 }
 

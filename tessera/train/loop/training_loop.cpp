@@ -213,7 +213,7 @@ void TrainingLoop::bring_back() {
 /// have taken longer than the requester waits.
 StopRequest TrainingLoop::evaluate(bool& best) {
   update_.settle();
-  bring_back();
+  if (!passes_->losses()) bring_back();  // otherwise the devices evaluate
   const comm::LifeState evaluating(launch::RankState::evaluating);
   clock_.enter(Phase::other, "evaluate");
   StopRequest stop = StopRequest::none;

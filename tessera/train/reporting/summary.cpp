@@ -68,14 +68,16 @@ std::string batch_text(const Setup& setup) {
   const std::string before = partial && whole_epoch     ? concat(left, " rows, a whole epoch; of up to ")
                              : plan.segments.size() > 1 ? concat(plan.segments.front().rows, ", growing to ")
                                                         : std::string();
-  return concat(
-      before, plan.rows_per_step(), " rows (",
-      plural(plan.data_ranks, setup.groups.cuts() ? "copy" : "process", setup.groups.cuts() ? "copies" : "processes"),
-      " x ", plan.batch_size, " x ", plural(plan.accumulation, "micro-batch", "micro-batches"), ")",
-      partial && !whole_epoch ? concat(", ", left, " in the last step of an epoch") : "",
-      left > 0 && !plan.steps_end_with_epochs && plan.epoch(plan.total_steps) > 1
-          ? concat("; steps cross the ends of epochs: ", why_steps_are_whole(setup.config, plan))
-          : "");
+  return concat(before, plan.rows_per_step(), " rows (",
+                setup.xla ? plural(setup.devices(), "device", "devices")
+                          : plural(plan.data_ranks, setup.groups.cuts() ? "copy" : "process",
+                                   setup.groups.cuts() ? "copies" : "processes"),
+                " x ", plan.batch_size, " x ",
+                plural(plan.accumulation / setup.devices(), "micro-batch", "micro-batches"), ")",
+                partial && !whole_epoch ? concat(", ", left, " in the last step of an epoch") : "",
+                left > 0 && !plan.steps_end_with_epochs && plan.epoch(plan.total_steps) > 1
+                    ? concat("; steps cross the ends of epochs: ", why_steps_are_whole(setup.config, plan))
+                    : "");
 }
 
 /// Shows control bytes, which a barely trained model often produces, as numbers: a log must remain text.

@@ -2,21 +2,26 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/error.h>
 #include <tessera/kernels/cpu/dropout.h>
 
 #include <algorithm>
 
 namespace tessera::xla {
 
-at::Tensor keys(const std::vector<Draw>& draws, std::uint64_t pass, std::int64_t first_row) {
+at::Tensor keys(const std::vector<Draw>& draws, const std::vector<Pass>& passes) {
   std::vector<std::int32_t> low, high;
   for (const Draw& draw : draws) {
-    std::uint64_t key = pass;
-    for (const std::uint64_t number : draw.numbers) key = kernels::mixed_key(key, number);
     const std::int64_t rows = draw.lines[0], tokens = draw.lines.back();
+    const auto parts = static_cast<std::int64_t>(passes.size());
+    TESSERA_CHECK(rows % parts == 0, rows, " rows of random numbers for ", parts, " passes");
     const std::int64_t heads = draw.lines.size() == 3 ? draw.lines[1] : 0;
     for (std::int64_t row = 0; row < rows; ++row) {
-      const std::uint64_t of_row = kernels::mixed_key(key, static_cast<std::uint64_t>(first_row + draw.row + row));
+      const Pass& pass = passes[static_cast<std::size_t>(row / (rows / parts))];
+      std::uint64_t key = pass.key;
+      for (const std::uint64_t number : draw.numbers) key = kernels::mixed_key(key, number);
+      const std::int64_t place_of_row = pass.first_row + draw.row + row % (rows / parts);
+      const std::uint64_t of_row = kernels::mixed_key(key, static_cast<std::uint64_t>(place_of_row));
       for (std::int64_t head = 0; head < std::max<std::int64_t>(1, heads); ++head)
         for (std::int64_t token = 0; token < tokens; ++token) {
           const std::int64_t place = draw.token + token;

@@ -24,8 +24,13 @@ struct Draw {
   ValueId low = no_value, high = no_value;
 };
 
-/// The keys of all lines of `draws` for a pass with `key` whose first row is `first_row`: int32 [2 x lines], first all
-/// lower halves, then all upper halves.
-at::Tensor keys(const std::vector<Draw>& draws, std::uint64_t key, std::int64_t first_row);
+/// A pass's key, and its first row.
+struct Pass {
+  std::uint64_t key = 0;
+  std::int64_t first_row = 0;
+};
+/// The keys of all lines of `draws`, whose rows are those of `passes`, one after the other and as many of each: int32
+/// [2 x lines], first all lower halves, then all upper ones.
+at::Tensor keys(const std::vector<Draw>& draws, const std::vector<Pass>& passes);
 
 }  // namespace tessera::xla

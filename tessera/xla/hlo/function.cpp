@@ -41,8 +41,18 @@ std::string text(const Type& type) {
   return result + name_of(type.element) + ">";
 }
 
-Value Function::argument(const Type& type, int donated_to) {
+Sharding replicated(int partitions) { return partitions == 1 ? "" : "{replicated}"; }
+
+Sharding by_rows(std::size_t rank, int partitions) {
+  if (rank == 0 || partitions == 1) return replicated(partitions);
+  std::string whole;
+  for (std::size_t d = 1; d < rank; ++d) whole += ",1";
+  return concat("{devices=[", partitions, whole, "]<=[", partitions, "]}");
+}
+
+Value Function::argument(const Type& type, int donated_to, const Sharding& sharding) {
   arguments_.push_back(type);
+  of_arguments_.push_back(sharding);
   donated_.push_back(donated_to);
   return {concat("%arg", arguments_.size() - 1), type};
 }
@@ -61,19 +71,28 @@ std::vector<Value> Function::write(const std::string& text, const std::vector<Ty
   return values;
 }
 
-std::string Function::module(int replicas) const {
-  std::string result = concat("module @step attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = ", replicas,
-                              " : i32} {\n  func.func public @main(");
+std::string Function::module(const Ranks& ranks) const {
+  std::string result = concat("module @step attributes {mhlo.num_partitions = ", ranks.partitions,
+                              " : i32, mhlo.num_replicas = ", ranks.replicas, " : i32} {\n  func.func public @main(");
+  const auto attribute = [](const Sharding& sharding) {
+    return sharding.empty() ? std::string() : concat("mhlo.sharding = \"", sharding, "\"");
+  };
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     result += concat(i == 0 ? "" : ", ", "%arg", i, ": ", text(arguments_[i]));
-    if (donated_[i] >= 0) result += concat(" {tf.aliasing_output = ", donated_[i], " : i32}");
+    const std::string sharding = attribute(of_arguments_[i]);
+    const std::string donation = donated_[i] < 0 ? "" : concat("tf.aliasing_output = ", donated_[i], " : i32");
+    if (!sharding.empty() || !donation.empty())
+      result += concat(" {", sharding, sharding.empty() || donation.empty() ? "" : ", ", donation, "}");
   }
-  std::string types, names;
+  std::string types, names, annotated;
   for (std::size_t i = 0; i < results_.size(); ++i) {
     types += concat(i == 0 ? "" : ", ", text(results_[i].type));
     names += concat(i == 0 ? "" : ", ", results_[i].name);
+    const std::string sharding = attribute(of_results_[i]);
+    annotated +=
+        concat(i == 0 ? "" : ", ", text(results_[i].type), sharding.empty() ? "" : concat(" {", sharding, "}"));
   }
-  return result + concat(") -> (", types, ") {\n", body_, "    return ", names, " : ", types, "\n  }\n}\n");
+  return result + concat(") -> (", annotated, ") {\n", body_, "    return ", names, " : ", types, "\n  }\n}\n");
 }
 
 }  // namespace tessera::xla::hlo

@@ -326,6 +326,13 @@ Value device_number(Function& f) {
   return f.write(concat("stablehlo.convert ", raw.name, " : (tensor<ui32>) -> ", text(type)), type);
 }
 
+Value annotate(Function& f, const Value& a, const Sharding& sharding) {
+  if (sharding.empty()) return a;
+  return f.write(concat("stablehlo.custom_call @Sharding(", a.name, ") {mhlo.sharding = \"", sharding, "\"} : (",
+                        text(a.type), ") -> ", text(a.type)),
+                 a.type);
+}
+
 std::vector<Value> barrier(Function& f, const std::vector<Value>& values) {
   if (values.empty()) return {};
   std::string names, types;

@@ -67,6 +67,9 @@ Value all_reduce(Function& f, const Value& a, int replicas);
 /// This device's index: int32 scalar.
 Value device_number(Function& f);
 
+/// Returns the same value, of which the compiler divides the computation as `sharding` says.
+Value annotate(Function& f, const Value& a, const Sharding& sharding);
+
 /// Returns the same values, but opaque to the compiler: it neither merges computations on them with those on the
 /// originals, nor starts any before all of them are available.
 std::vector<Value> barrier(Function& f, const std::vector<Value>& values);

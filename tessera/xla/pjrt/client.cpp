@@ -273,7 +273,7 @@ std::unique_ptr<Program> Client::compile(const std::string& text, const CompileO
     try {
       return load(*kept);
     } catch (const Error& error) {
-      log::warning("xla: recompiling a cached program that the plug-in cannot load: ", error.what());
+      cache_->compiled_again(error.what());
     }
   }
   std::unique_ptr<Program> program = compile_now(text, bytes);

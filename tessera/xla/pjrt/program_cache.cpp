@@ -35,9 +35,15 @@ std::optional<std::string> ProgramCache::read(const std::string& key) const {
     std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now(), ignored);
     return bytes;
   } catch (const Error& error) {
-    log::warning("xla: a cached program is ignored: ", error.what());
+    compiled_again(error.what());
     return std::nullopt;
   }
+}
+
+void ProgramCache::compiled_again(std::string_view why) const {
+  if (told_.exchange(true)) return;
+  log::warning("xla: a program of the cache cannot be used and is compiled again: ", why,
+               " (others of this run are not reported)");
 }
 
 void ProgramCache::write(const std::string& key, std::string_view bytes) const {

@@ -2,6 +2,7 @@
 /// \file
 /// Compiled programs on disk, so that the next run of the same program starts without compiling.
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,10 +23,12 @@ class ProgramCache {
   /// An entry's name: the hash of everything that determines the program.
   static std::string key_of(std::string_view everything);
 
-  /// The entry, or nullopt. A damaged one is ignored, with a warning.
+  /// The entry, or nullopt. For a damaged one, compiled_again().
   std::optional<std::string> read(const std::string& key) const;
   /// Writes the entry, replacing any entry of the same name. On failure, warns and stores nothing.
   void write(const std::string& key, std::string_view bytes) const;
+  /// Warns that an entry cannot be used; only the first time.
+  void compiled_again(std::string_view why) const;
 
  private:
   std::string path_of(const std::string& key) const;
@@ -33,6 +36,7 @@ class ProgramCache {
 
   std::string folder_;
   std::uint64_t most_;
+  mutable std::atomic<bool> told_ = false;
 };
 
 }  // namespace tessera::xla

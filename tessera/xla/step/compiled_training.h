@@ -28,6 +28,7 @@ class CompiledTraining final : public CompiledStep {
   CompiledTraining(std::shared_ptr<const Client> client, torch::nn::Module& module, Loss loss, TrainingOptions options);
 
   double accumulate(const std::vector<MicroBatch>& micro_batches) override;
+  std::vector<double> evaluate(const Loss& loss, const std::vector<MicroBatch>& micro_batches) override;
   double gradient_norm() override;
   void update(double learning_rate, double factor) override;
   void drop_gradients() override;
@@ -52,14 +53,26 @@ class CompiledTraining final : public CompiledStep {
   };
   using Kind = std::vector<std::pair<std::vector<std::int64_t>, at::ScalarType>>;
 
+  /// Whether devices have different parts of the unit; else each has all of it.
+  bool divided(const FlatUnit& unit) const { return options_.shard && !(options_.global && unit.sizes.empty()); }
+  /// Elements of the unit on each device, and their sizes.
   std::int64_t length(const FlatUnit& unit) const { return options_.shard ? unit.shard : unit.elements; }
+  std::vector<std::int64_t> sizes(const FlatUnit& unit) const {
+    if (options_.global) return sizes_of_part(unit, client_->devices());
+    return {length(unit)};
+  }
   std::size_t devices() const { return static_cast<std::size_t>(client_->devices()); }
   Buffer upload(const at::Tensor& tensor, std::size_t device) const;
   Parts filled(double value) const;
   CompileOptions compile_options() const;
-  const Compiled& compiled_for(const std::vector<at::Tensor>& batch);
-  /// divide() splits flat vectors into parts, and join() joins them; `trained_only`: only trained units. tensor_of(i)
-  /// has the sizes of parameter i.
+  /// `evaluation`: the loss of evaluate(); null: the step's.
+  const Compiled& compiled_for(const std::vector<at::Tensor>& batch, const Loss* evaluation);
+  /// Runs a program for micro_batches[first + d] of each device; `sums[d]` are its arguments between weights and inputs.
+  std::vector<std::vector<Buffer>> run(const Compiled& compiled, const std::vector<MicroBatch>& micro_batches,
+                                       std::size_t first, const std::vector<std::vector<const Buffer*>>& sums) const;
+  void check_count(const std::vector<MicroBatch>& micro_batches) const;
+  /// Splits flat vectors into parts, and joins parts; `trained_only`: of trained units. tensor_of(i) has the sizes of
+  /// parameter i.
   Parts divide(bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
   void join(const Parts& parts, bool trained_only, const std::function<at::Tensor(std::size_t)>& tensor_of) const;
 
@@ -71,7 +84,7 @@ class CompiledTraining final : public CompiledStep {
   Loss loss_;
   TrainingOptions options_;
   std::vector<FlatUnit> units_;
-  std::map<Kind, Compiled> compiled_;
+  std::map<Kind, Compiled> compiled_, of_evaluations_;
   const Compiled* last_ = nullptr;
   std::unique_ptr<Program> norm_, update_;
   std::int64_t steps_ = 0;

@@ -30,8 +30,38 @@ std::vector<FlatUnit> flat_units(const parallel::ModuleParameters& module, const
       if (decays(segment.parameter)) flat.decayed = flat.elements;
     }
     flat.shard = layout.shard_numel();
+    flat.layer = result.size();
     if (flat.elements > 0) result.push_back(std::move(flat));
   }
+  return result;
+}
+
+std::vector<std::int64_t> sizes_of_part(const FlatUnit& unit, int devices) {
+  std::vector<std::int64_t> sizes = unit.sizes;
+  if (!sizes.empty()) sizes[0] = (sizes[0] + devices - 1) / devices;
+  return sizes;
+}
+
+std::vector<FlatUnit> row_units(const parallel::ModuleParameters& module, const layout::WrapPolicy& policy, int devices,
+                                const std::function<bool(const std::string&)>& has_decay) {
+  std::vector<FlatUnit> result;
+  for (const FlatUnit& group : flat_units(module, policy, devices, has_decay))
+    for (const std::size_t p : group.parameters) {
+      const auto& [name, tensor] = module.parameters[p];
+      FlatUnit unit;
+      unit.name = name;
+      unit.trained = group.trained;
+      unit.root = group.root;
+      unit.parameters = {p};
+      unit.offsets = {0};
+      unit.elements = tensor.numel();
+      unit.decayed = has_decay(name) ? unit.elements : 0;
+      unit.layer = group.layer;
+      unit.sizes = tensor.sizes().vec();
+      unit.shard = 1;
+      for (const std::int64_t size : sizes_of_part(unit, devices)) unit.shard *= size;
+      if (unit.elements > 0) result.push_back(std::move(unit));
+    }
   return result;
 }
 

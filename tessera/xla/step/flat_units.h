@@ -7,6 +7,9 @@
 /// A unit's parameters (layout/units.h) form one flat fp32 vector, padded to a multiple of the number of devices;
 /// device d keeps its d-th part, and the same part of gradients and optimizer states. Parameters with weight decay come
 /// first, so that an element's position determines whether it decays.
+///
+/// For global programs each parameter is a unit: device d keeps its d-th rows (dimension 0), padded to as many on every
+/// device, which is how XLA's partitioner divides an array.
 
 #include <cstdint>
 #include <functional>
@@ -27,10 +30,18 @@ struct FlatUnit {
   std::int64_t elements = 0;            ///< without padding
   std::int64_t decayed = 0;             ///< number of leading elements that have weight decay
   std::int64_t shard = 0;               ///< elements per device
+  std::size_t layer = 0;                ///< units of the same number are used, and recomputed, together
+  std::vector<std::int64_t> sizes;      ///< global programs: the parameter's
 };
 
 /// `devices` 1: parts are complete vectors. Throws InputError for parameters that are not fp32.
 std::vector<FlatUnit> flat_units(const parallel::ModuleParameters& module, const layout::WrapPolicy& policy,
                                  int devices, const std::function<bool(const std::string&)>& has_decay);
+
+/// For global programs. Scalars are whole on every device. Throws as above.
+std::vector<FlatUnit> row_units(const parallel::ModuleParameters& module, const layout::WrapPolicy& policy, int devices,
+                                const std::function<bool(const std::string&)>& has_decay);
+/// Sizes of a device's part of row_units()' unit.
+std::vector<std::int64_t> sizes_of_part(const FlatUnit& unit, int devices);
 
 }  // namespace tessera::xla

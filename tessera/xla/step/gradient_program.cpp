@@ -34,7 +34,7 @@ class GradientBuilder {
     add_arguments();
     add_constants();
     add_draws();
-    count_gradients();
+    if (!options_.forward_only) count_gradients();
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       if (node.backward && options_.recompute) recompute_what_is_read(node);
@@ -42,10 +42,12 @@ class GradientBuilder {
       lower(node, values_);
       for (const ValueId id : node.results)
         if (id != no_value) latest_ = id;
+      if (options_.global && !node.backward) annotate_outputs(node);
       reduce_what_is_complete(node);
     }
     add_results();
-    result_.text = f_.module(options_.devices);
+    result_.text = f_.module(options_.global ? hlo::Ranks{.partitions = options_.devices}
+                                             : hlo::Ranks{.replicas = options_.devices});
     return std::move(result_);
   }
 
@@ -62,14 +64,20 @@ class GradientBuilder {
 
   // ---- arguments and constants ----
   void add_arguments() {
-    const auto length = [&](const FlatUnit& unit) { return options_.shard ? unit.shard : unit.elements; };
-    for (const FlatUnit& unit : units_) parts_.push_back(f_.argument({{length(unit)}, Element::float32}));
+    const auto type = [&](const FlatUnit& unit) -> hlo::Type {
+      if (options_.global) return {unit.sizes, Element::float32};
+      return {{options_.shard ? unit.shard : unit.elements}, Element::float32};
+    };
+    for (const FlatUnit& unit : units_) parts_.push_back(f_.argument(type(unit), -1, by_rows(type(unit))));
     int result = 0;
     for (const FlatUnit& unit : units_)
-      if (unit.trained) sums_.push_back(f_.argument({{length(unit)}, Element::float32}, result++));
-    loss_ = f_.argument({{}, Element::float32}, result);
-    for (const ValueId id : graph_.inputs)
-      value(id) = f_.argument(type_of(graph_.values[static_cast<std::size_t>(id)]));
+      if (unit.trained && !options_.forward_only)
+        sums_.push_back(f_.argument(type(unit), result++, by_rows(type(unit))));
+    if (!options_.forward_only) loss_ = f_.argument({{}, Element::float32}, result, whole());
+    for (const ValueId id : graph_.inputs) {
+      const hlo::Type given = type_of(graph_.values[static_cast<std::size_t>(id)]);
+      value(id) = f_.argument(given, -1, by_rows(given));
+    }
   }
   void add_constants() {
     for (const auto& [id, tensor] : graph_.constants) {
@@ -78,7 +86,7 @@ class GradientBuilder {
         value(id) = literal_of(f_, tensor);
         continue;
       }
-      value(id) = f_.argument({tensor.sizes().vec(), element_of(tensor.scalar_type())});
+      value(id) = f_.argument({tensor.sizes().vec(), element_of(tensor.scalar_type())}, -1, whole());
       result_.constants.push_back(tensor);
     }
   }
@@ -88,13 +96,28 @@ class GradientBuilder {
     result_.draws = graph_.draws;
     std::int64_t lines = 0;
     for (const Draw& draw : graph_.draws) lines += hlo::Type{draw.lines, Element::int32}.elements();
-    const Value all = f_.argument({{2 * lines}, Element::int32});
+    const Value all = f_.argument({{2 * lines}, Element::int32}, -1, whole());
     std::int64_t begin = 0;
     for (const Draw& draw : graph_.draws) {
       const std::int64_t count = hlo::Type{draw.lines, Element::int32}.elements();
       value(draw.low) = hlo::reshape(f_, hlo::slice(f_, all, 0, begin, begin + count), draw.lines);
       value(draw.high) = hlo::reshape(f_, hlo::slice(f_, all, 0, lines + begin, lines + begin + count), draw.lines);
       begin += count;
+    }
+  }
+
+  // ---- annotations of a global program ----
+  hlo::Sharding by_rows(const hlo::Type& type) const {
+    return options_.global ? hlo::by_rows(type.sizes.size(), options_.devices) : hlo::Sharding();
+  }
+  hlo::Sharding whole() const { return options_.global ? hlo::replicated(options_.devices) : hlo::Sharding(); }
+  /// Only outputs that can be divided evenly: dimension 0 of the others is not that of rows.
+  void annotate_outputs(const Node& node) {
+    for (const ValueId id : node.results) {
+      if (!outputs_of_layers_.contains(id)) continue;
+      const hlo::Type& type = value(id).type;
+      if (!type.sizes.empty() && type.sizes.front() % options_.devices == 0)
+        value(id) = hlo::annotate(f_, value(id), by_rows(type));
     }
   }
 
@@ -113,6 +136,10 @@ class GradientBuilder {
   }
   void gather(std::size_t u) {
     const FlatUnit& unit = units_[u];
+    if (options_.global) {
+      value(static_cast<ValueId>(unit.parameters.front())) = parts_[u];
+      return;
+    }
     Value flat = part_after_latest(u);
     if (options_.shard) flat = hlo::all_gather(f_, flat, options_.devices);
     for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
@@ -123,7 +150,7 @@ class GradientBuilder {
     }
   }
   bool gathers_again(bool backward) const {
-    return backward && options_.shard && options_.reshard_after_forward && options_.devices > 1;
+    return backward && options_.shard && !options_.global && options_.reshard_after_forward && options_.devices > 1;
   }
   void gather_for(ValueId id, bool backward) {
     const std::size_t u = unit_of_[static_cast<std::size_t>(id)];
@@ -164,14 +191,19 @@ class GradientBuilder {
   };
   void find_segments() {
     segment_of_.assign(graph_.values.size(), no_unit);
-    std::size_t unit = no_unit;
+    std::size_t layer_before = no_unit;
     for (const Node& node : graph_.nodes) {
       if (node.backward) continue;
-      const std::size_t now =
+      const std::size_t unit =
           node.last_parameter < 0 ? no_unit : unit_of_[static_cast<std::size_t>(node.last_parameter)];
-      if (segments_.empty() || now != unit) segments_.emplace_back();
-      unit = now;
+      const std::size_t now = unit == no_unit ? no_unit : units_[unit].layer;
+      if (segments_.empty() || now != layer_before) segments_.emplace_back();
+      layer_before = now;
       segments_.back().nodes.push_back(&node);
+      each_read(node, [&](ValueId id) {
+        const std::size_t of = segment_of_[static_cast<std::size_t>(id)];
+        if (of != no_unit && of != segments_.size() - 1) outputs_of_layers_.insert(id);
+      });
       const bool layer = unit != no_unit && !units_[unit].root;
       for (const ValueId id : node.results)
         if (id != no_value && layer) segment_of_[static_cast<std::size_t>(id)] = segments_.size() - 1;
@@ -236,6 +268,12 @@ class GradientBuilder {
   }
   void reduce(std::size_t u) {
     const FlatUnit& unit = units_[u];
+    if (options_.global) {
+      const hlo::Type type{unit.sizes, Element::float32};
+      const ValueId id = graph_.outputs[1 + unit.parameters.front()];
+      reduced_[u] = hlo::annotate(f_, id == no_value ? hlo::constant(f_, 0, type) : value(id), by_rows(type));
+      return;
+    }
     std::vector<Value> pieces;
     for (const std::size_t p : unit.parameters) {
       const ValueId id = graph_.outputs[1 + p];
@@ -252,13 +290,14 @@ class GradientBuilder {
     reduced_[u] = flat;
   }
   void add_results() {
+    if (options_.forward_only) return f_.result(value(graph_.outputs.front()), whole());
     std::size_t sum = 0;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       if (!units_[u].trained) continue;
       if (reduced_[u].name.empty()) reduce(u);  // the step does not use the unit
-      f_.result(hlo::binary(f_, "add", sums_[sum++], reduced_[u]));
+      f_.result(hlo::binary(f_, "add", sums_[sum++], reduced_[u]), by_rows(reduced_[u].type));
     }
-    f_.result(hlo::binary(f_, "add", loss_, value(graph_.outputs.front())));
+    f_.result(hlo::binary(f_, "add", loss_, value(graph_.outputs.front())), whole());
   }
 
   const Graph& graph_;
@@ -280,6 +319,7 @@ class GradientBuilder {
   std::vector<std::size_t> waited_for_;                      // units whose sums the next gather waits for
   std::vector<Segment> segments_;
   std::vector<std::size_t> segment_of_;  // by value; no_unit: not recomputed
+  std::set<ValueId> outputs_of_layers_;  // read by later segments
 };
 
 }  // namespace

@@ -113,27 +113,46 @@ struct Part {
   }
 };
 
-hlo::Type part_type(const FlatUnit& unit, bool shard) {
-  return {{shard ? unit.shard : unit.elements}, Element::float32};
+/// A unit as the programs have it: a device's part, or, in a global program, the whole, which the compiler divides.
+struct Parts {
+  int devices;
+  bool shard, global;
+  hlo::Type type(const FlatUnit& unit) const {
+    if (global) return {unit.sizes, Element::float32};
+    return {{shard ? unit.shard : unit.elements}, Element::float32};
+  }
+  hlo::Sharding by_rows(const FlatUnit& unit) const {
+    return global ? hlo::by_rows(unit.sizes.size(), devices) : hlo::Sharding();
+  }
+  hlo::Sharding whole() const { return global ? hlo::replicated(devices) : hlo::Sharding(); }
+  hlo::Ranks ranks() const { return global ? hlo::Ranks{.partitions = devices} : hlo::Ranks{.replicas = devices}; }
+};
+
+hlo::Sizes all_dimensions(const hlo::Type& type) {
+  hlo::Sizes dimensions(type.sizes.size());
+  for (std::size_t d = 0; d < dimensions.size(); ++d) dimensions[d] = static_cast<std::int64_t>(d);
+  return dimensions;
 }
 
 }  // namespace
 
-std::string norm_program(const std::vector<FlatUnit>& units, int devices, bool shard) {
+std::string norm_program(const std::vector<FlatUnit>& units, int devices, const TrainingOptions& options) {
+  const Parts parts{devices, options.shard, options.global};
+  const bool shard = options.shard;
   Function f;
   std::vector<Value> gradients;
   int result = 0;
   for (const FlatUnit& unit : units)
-    if (unit.trained) gradients.push_back(f.argument(part_type(unit, shard), shard ? -1 : result++));
+    if (unit.trained) gradients.push_back(f.argument(parts.type(unit), shard ? -1 : result++, parts.by_rows(unit)));
   const hlo::Type scalar;
   Value squares = hlo::constant(f, 0, scalar);
   for (Value& gradient : gradients) {
     if (!shard) f.result(gradient = hlo::all_reduce(f, gradient, devices));
-    squares = add(f, squares, hlo::reduce(f, "add", multiply(f, gradient, gradient), {0}));
+    squares = add(f, squares, hlo::reduce(f, "add", multiply(f, gradient, gradient), all_dimensions(gradient.type)));
   }
-  if (shard) squares = hlo::all_reduce(f, squares, devices);
-  f.result(hlo::unary(f, "sqrt", squares));
-  return f.module(devices);
+  if (shard && !options.global) squares = hlo::all_reduce(f, squares, devices);
+  f.result(hlo::unary(f, "sqrt", squares), parts.whole());
+  return f.module(parts.ranks());
 }
 
 std::vector<std::string> state_names(const optim::ElementwiseOptions& optimizer) {
@@ -167,6 +186,7 @@ std::vector<double> update_scalars(const optim::ElementwiseOptions& optimizer, d
 }
 
 std::string update_program(const std::vector<FlatUnit>& units, int devices, const TrainingOptions& options) {
+  const Parts layout{devices, options.shard, options.global};
   Function f;
   const std::size_t states = state_names(options.optimizer).size();
   std::vector<Value> scalars;
@@ -174,10 +194,10 @@ std::string update_program(const std::vector<FlatUnit>& units, int devices, cons
   int result = 0;
   for (const FlatUnit& unit : units) {
     if (!unit.trained) continue;
-    const auto next = [&] { return f.argument(part_type(unit, options.shard), result++); };
+    const auto next = [&] { return f.argument(layout.type(unit), result++, layout.by_rows(unit)); };
     Part part{.f = f,
               .unit = unit,
-              .divided = options.shard && devices > 1,
+              .divided = options.shard && !options.global && devices > 1,
               .weight_decay = options.weight_decay,
               .scalars = scalars,
               .weights = next(),
@@ -187,16 +207,18 @@ std::string update_program(const std::vector<FlatUnit>& units, int devices, cons
     part.gradient = next();
     parts.push_back(std::move(part));
   }
-  for (std::size_t s = 0; s < update_scalars(options.optimizer, 0, 0, 1).size(); ++s) scalars.push_back(f.argument({}));
+  for (std::size_t s = 0; s < update_scalars(options.optimizer, 0, 0, 1).size(); ++s)
+    scalars.push_back(f.argument({}, -1, layout.whole()));
   for (Part& part : parts) {
     const hlo::Type type = part.gradient.type;
     part.gradient = multiply(f, part.gradient, scalars[1]);
     std::visit([&part](const auto& o) { part.update(o); }, options.optimizer);
-    f.result(part.weights);
-    for (const Value& state : part.states) f.result(state);
-    f.result(hlo::constant(f, 0, type));
+    const hlo::Sharding sharding = layout.by_rows(part.unit);
+    f.result(part.weights, sharding);
+    for (const Value& state : part.states) f.result(state, sharding);
+    f.result(hlo::constant(f, 0, type), sharding);
   }
-  return f.module(devices);
+  return f.module(layout.ranks());
 }
 
 std::int64_t bytes_of_states(const std::vector<FlatUnit>& units, const TrainingOptions& options) {

@@ -10,9 +10,9 @@
 
 namespace tessera::xla {
 
-/// Arguments: accumulated gradients of trained units. Results: if not `shard`, the gradients (donated), summed over the
+/// Arguments: accumulated gradients of trained units. Results: if not `options.shard`, the gradients (donated), summed over the
 /// devices; then the norm over all devices.
-std::string norm_program(const std::vector<FlatUnit>& units, int devices, bool shard);
+std::string norm_program(const std::vector<FlatUnit>& units, int devices, const TrainingOptions& options);
 
 /// Names of an optimizer's states: "exp_avg", "exp_avg_sq".
 std::vector<std::string> state_names(const optim::ElementwiseOptions& optimizer);

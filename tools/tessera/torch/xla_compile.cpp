@@ -9,6 +9,7 @@
 #include <tessera/config/resolve/resolve.h>
 #include <tessera/config/rules/validate_xla.h>
 #include <tessera/models/load.h>
+#include <tessera/train/core/precision.h>
 #include <tessera/train/loop/compiled_run.h>
 #include <tools/tessera/take_flag.h>
 
@@ -88,7 +89,8 @@ int xla_compile(const Arguments& given) {
   request.plugin = config.parallel.pjrt_plugin;
   request.micro_batch = {{{rows, length}, at::kLong}, {{rows, length}, at::kLong}, {{}, at::kFloat}};
   const xla::TopologyReport report = comm::plugin_table<xla::XlaPlugin>("xla").compile_ahead(
-      request, *model, train::compiled_loss(*model, config, /*padded=*/false), train::compiled_options(config, *model));
+      request, *model, train::compiled_loss(*model, train::training_precision(config), /*padded=*/false),
+      train::compiled_options(config, *model));
   if (json)
     std::puts(dump_json(to_value(report, request.topology), 1).c_str());
   else
