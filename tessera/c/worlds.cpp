@@ -90,8 +90,8 @@ void check_place(int rank, int size) {
   }
 }
 
-// The program ends without tessera_shutdown(): other ranks must not take this one for dead while they finish what it has
-// finished.
+// The program ends without tessera_shutdown(): other ranks must not take this one for dead while they finish what it
+// has finished.
 void end_worlds() {
   std::vector<std::shared_ptr<wire::World>> open;
   handles().worlds.each([&](std::uint64_t, const WorldHandle& world) { open.push_back(world.world); });

@@ -126,8 +126,8 @@ bool uses_old_weights(const xla::CompileOptions& options) {
 }
 
 /// On some processors the plug-in of version 0.81 packs a product's operand with XNNPACK and finds it again by its
-/// address, unless the flag, which compiled steps set, prevents it. Without the flag the result says which kind this
-/// processor is.
+/// address, unless the flag, which compiled steps set, prevents it. The result without the flag shows which kind
+/// this processor is.
 TEST_F(Pjrt, AProductUsesTheNewestWeights) {
   EXPECT_FALSE(uses_old_weights({.flags = {{"xla_cpu_use_xnnpack", false}}}));
   const bool old = uses_old_weights({});

@@ -150,7 +150,7 @@ TEST_F(XlaTraining, RecomputedEqualsLibTorch) {
   }
 }
 
-/// One program over the rows of all devices. Most sizes of these models are no multiple of 4 or 8.
+/// One program over the rows of all devices. Most sizes of these models are not multiples of 4 or 8.
 class XlaGlobalTraining : public XlaTraining, public ::testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Devices, XlaGlobalTraining, ::testing::Values(1, 2, 4, 8));
 

@@ -12,8 +12,8 @@ namespace tessera::config {
 /// The table of the object's keys.
 std::span<const KeyRow> xla_fsdp_keys();
 
-/// Translates the object into settings of `to`; `v2`: xla_fsdp_v2 is true. Problems: unknown keys, and values that would change the compiled
-/// step's computation.
+/// Translates the object into settings of `to`; `v2`: xla_fsdp_v2 is true. Problems: unknown keys, and values that
+/// would change the compiled step's computation.
 void translate_xla_fsdp(const Value& settings, bool v2, Translator& to);
 
 /// Whether accelerate's file requests XLA devices: xla: true in or next to fsdp_config, or distributed_type XLA or TPU.

@@ -67,7 +67,7 @@ Value all_reduce(Function& f, const Value& a, int replicas);
 /// This device's index: int32 scalar.
 Value device_number(Function& f);
 
-/// Returns the same value, of which the compiler divides the computation as `sharding` says.
+/// Returns the same value; the compiler divides its computation according to `sharding`.
 Value annotate(Function& f, const Value& a, const Sharding& sharding);
 
 /// Returns the same values, but opaque to the compiler: it neither merges computations on them with those on the

@@ -67,7 +67,8 @@ class CompiledTraining final : public CompiledStep {
   CompileOptions compile_options() const;
   /// `evaluation`: the loss of evaluate(); null: the step's.
   const Compiled& compiled_for(const std::vector<at::Tensor>& batch, const Loss* evaluation);
-  /// Runs a program for micro_batches[first + d] of each device; `sums[d]` are its arguments between weights and inputs.
+  /// Runs a program for micro_batches[first + d] of each device; `sums[d]` are its arguments between weights and
+  /// inputs.
   std::vector<std::vector<Buffer>> run(const Compiled& compiled, const std::vector<MicroBatch>& micro_batches,
                                        std::size_t first, const std::vector<std::vector<const Buffer*>>& sums) const;
   void check_count(const std::vector<MicroBatch>& micro_batches) const;

@@ -38,8 +38,8 @@ struct GradientProgram {
   std::vector<Draw> draws;
 };
 
-/// `graph`'s outputs: the loss, an fp32 scalar, and, unless forward_only, for each parameter a gradient or no_value. Throws InputError for
-/// operators without a rule.
+/// `graph`'s outputs: the loss, an fp32 scalar, and, unless forward_only, for each parameter a gradient or no_value.
+/// Throws InputError for operators without a rule.
 GradientProgram gradient_program(const Graph& graph, const std::vector<FlatUnit>& units,
                                  const GradientOptions& options);
 

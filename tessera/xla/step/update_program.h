@@ -10,8 +10,8 @@
 
 namespace tessera::xla {
 
-/// Arguments: accumulated gradients of trained units. Results: if not `options.shard`, the gradients (donated), summed over the
-/// devices; then the norm over all devices.
+/// Arguments: accumulated gradients of trained units. Results: if not `options.shard`, the gradients (donated), summed
+/// over the devices; then the norm over all devices.
 std::string norm_program(const std::vector<FlatUnit>& units, int devices, const TrainingOptions& options);
 
 /// Names of an optimizer's states: "exp_avg", "exp_avg_sq".
