@@ -56,7 +56,7 @@ static void example(int argc, char** argv) {
                       {"down", rowwise},
                       {"token", embedding_rowwise},
                       {"head", colwise_gather_output}}});
-  // Divides over the other axis: the gradients of the parts or, with full_shard, the parts themselves.
+  // Over the other axis, the gradients of the parts are divided or, with full_shard, the parts themselves.
   tessera::Sharded engine(*net, {.strategy = strategy, .group = data, .wrap = tessera::by_class({"MyBlock"})});
 
   torch::optim::AdamW optimizer(engine.parameters(), 3e-3);

@@ -62,8 +62,8 @@ class Dataset {
   /// dataset is endless, and rows cannot be read again.
   virtual bool streamed() const { return false; }
   /// Completes a batch of this dataset's rows for the model: adds data that the rows do not contain (pixels of
-  /// `images`, files in the order of the rows) and selects the scored positions (Objective; `first`: number of its
-  /// first sample in the run).
+  /// `images`, files in the order of the rows) and selects the scored positions (Objective). `first`: number of the
+  /// batch's first sample in the run.
   virtual Batch complete(Batch batch, const std::vector<std::string>& images, std::int64_t first) const;
 };
 

@@ -184,7 +184,7 @@ class DeepSpeedEngine {
   bool was_step_applied() const { return applied_; }  ///< by the last step(); false between boundaries and on overflow
   std::vector<double> get_lr() const { return training().update().learning_rates(); }  ///< one per parameter group
   double get_global_grad_norm() const { return grad_norm_; }  ///< the norm of the last step, before clipping
-  /// The factor of losses in fp16; otherwise 1.
+  /// The loss scale in fp16, otherwise 1.
   double loss_scale() const { return training().loss_scale() ? training().loss_scale()->scale() : 1; }
 
   /// This rank's share of the data: micro-batches of train_micro_batch_size_per_gpu() rows, the same number on every

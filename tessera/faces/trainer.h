@@ -56,7 +56,7 @@ using Metrics = std::map<std::string, double>;
 /// The mean loss of the batch over the items that TrainerOptions::loss_count counts, one element; called in the
 /// configured precision, from several threads under DataParallel.
 using LossFunction = std::function<at::Tensor(torch::nn::Module&, const TensorBatch&)>;
-/// Wraps a function of your own module class as one of torch::nn::Module.
+/// Wraps a function that takes your own module class into one that takes torch::nn::Module.
 template <class M, class Function>
 auto loss_of(Function function) {
   return [function = std::move(function)](torch::nn::Module& module, const TensorBatch& batch) -> at::Tensor {

@@ -77,7 +77,7 @@ struct Tile {
 std::vector<Tile> tiles(const SequenceCut& cut, std::int64_t rows, const Sight& sight, int query_ring_rank,
                         int key_ring_rank);
 /// Throws InputError unless documents ascend from 0, contain every row's start and are in [0, rows T); there is one
-/// length in [0, T] per row; and a window is causal.
+/// length in [0, T] per row; and attention with a window is causal.
 void check_sight(const SequenceCut& cut, std::int64_t rows, const Sight& sight);
 
 /// The two levels of a group of ranks (in the order of their parts of the sequence): head_groups() divides it into runs

@@ -14,7 +14,7 @@ namespace tessera::models {
 /// A model that predicts the next token.
 class CausalLm : public LanguageModel {
  public:
-  /// Labels are the following tokens.
+  /// Each position is scored on the next token.
   data::Objective::Kind objective() const final { return data::Objective::Kind::next_token; }
   /// Sum over the scored positions of the cross-entropy of predicting labels[:, t+1] from ids[:, :t+1], times `scale`.
   /// fp32 scalar. Never builds the full logits. Throws InputError for rows longer than max_positions(). In training,

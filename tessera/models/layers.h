@@ -56,7 +56,7 @@ struct Linear : torch::nn::Module {
   std::shared_ptr<Table> lora_A, lora_B;  ///< null: no adapter
   double lora_scale = 0, lora_dropout = 0;
   std::shared_ptr<const nn::Fp8Map> fp8;  ///< fp8 rounding of its products; null: none
-  /// The weight in few bits; null: whole. If set, `weight` has a shape but no memory (on the meta device).
+  /// The quantized weight; null: not quantized. If set, `weight` has a shape but no memory (on the meta device).
   std::shared_ptr<const nn::QuantizedWeight> quantized;
   /// Selects the operands that are rounded to few bits; changed between steps by the object that shares it; null: none.
   std::shared_ptr<const nn::QuantizedOperands> rounding;

@@ -161,7 +161,7 @@ TEST_F(Cache, ContentsCountAndNotNamesOrTimes) {
   EXPECT_FALSE(cached_tokens(root(), wide).found);
 }
 
-// seen.json is read by the start after the one that wrote it, and by every later one.
+// Every start after the one that wrote seen.json reads it.
 TEST_F(Cache, ATouchedTextIsFoundAtEveryLaterStart) {
   const std::string text = long_text(1 << 20);
   const std::string a = write("a.txt", text);

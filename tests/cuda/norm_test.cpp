@@ -177,7 +177,7 @@ TEST(CudaNorm, BackwardFollowsTheFormula) {
     const Normed normed = forward_of(c, given);
     const Numbers sum(given.sum, Floats(normed.sum.begin(), normed.sum.end()), c.shift);
     Numbers mean = narrowed_to_floats(normed.mean), rstd = narrowed_to_floats(normed.rstd);
-    // The deviations of the kernel's own inputs, so that both sides start from the same numbers.
+    // Mean and rstd as the kernel reads them, so that both sides start from the same numbers.
     const Normed same{sum.values(), {}, mean.values(), rstd.values()};
     const bool has_dsum = c.has_delta;
     const Gradients expected = backward_of(c, given, same, has_dsum);

@@ -163,7 +163,7 @@ TEST_P(TrainerFailedSaves, the_disk_is_full_while_the_training_goes_on) {
   }
 }
 
-/// A save takes at least two steps: one completes the writing, the next learns of the name.
+/// A save takes at least two steps: the first finishes writing, the next one learns the name.
 TEST_P(TrainerFailedSaves, one_that_comes_while_another_is_written_is_left_out_if_so_configured) {
   const TemporaryFolder folder;
   run_ranks(GetParam(), [&](comm::World& world) {

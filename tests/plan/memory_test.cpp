@@ -407,8 +407,7 @@ TEST(PlanMemory, TheLastStageHasTheDepths) {
     EXPECT_EQ(elements(plain, before), parameter_count(plain));
     EXPECT_EQ(elements(model, run), parameter_count(model) + real(model.vocabulary * model.hidden));
     EXPECT_EQ(elements(idle, run), parameter_count(model)) << "depths that are not computed read no embeddings";
-    // With the same number of blocks, the last stage grows by its depths and its embedding table; the first does not
-    // grow.
+    // With equal numbers of blocks, the depths and their embedding table enlarge the last stage but not the first.
     const std::vector<Memory> with = memory_by_rank(model, before, 0), without = memory_by_rank(plain, before, 0);
     EXPECT_EQ(with[0].total(), without[0].total());
     const double more = parameter_count(model) - parameter_count(plain) + real(model.vocabulary * model.hidden);

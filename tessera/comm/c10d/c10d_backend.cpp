@@ -391,7 +391,7 @@ class C10dBackend final : public Backend {
   bool own_collectives_;
   std::optional<ring::Choice> choice_;
   std::shared_ptr<void> owner_;
-  C10dWork last_;  // the last-started of the transport's own collectives
+  C10dWork last_;  // the most recently started collective of the transport's own
   std::shared_ptr<MessageWaiter> waiter_ = std::make_shared<MessageWaiter>();
   std::shared_ptr<ring::Scratch> scratch_ = std::make_shared<ring::Scratch>();
   std::uint64_t own_started_ = 0;

@@ -85,9 +85,10 @@ struct FileArgument {
 Translation read_file_arguments(const std::string& path, const std::vector<FileArgument>& arguments,
                                 const Resolved& so_far, Problems& problems);
 
-/// The words of a .args file (HfArgumentParser's): separated by blanks and line ends, with a shell's quotes and
-/// backslashes; a word that begins with '#' starts a comment up to the end of the line. They are placed before the
-/// typed words, which take precedence. An unreadable file, an unterminated quote or more than 256 KiB is a problem.
+/// Returns the words of a .args file, as HfArgumentParser reads it: blanks and line ends separate words, quotes and
+/// backslashes work as in a shell, and a word that begins with '#' starts a comment that ends with the line. They are
+/// placed before the typed words, which take precedence. An unreadable file, an unterminated quote or more than 256 KiB
+/// is a problem.
 std::vector<FileWord> read_file_words(const std::string& path, Problems& problems);
 /// The same for a file's text. Throws InputError.
 std::vector<FileWord> split_file_words(std::string_view text, const std::string& path);

@@ -123,7 +123,7 @@ std::optional<std::vector<std::string_view>> GgufFile::strings(std::string_view 
   if (v->type != GgufType::array || v->element != GgufType::string) wrong_type(key, *v, "array of string");
   std::vector<std::string_view> out;
   out.reserve(v->count);
-  auto rest = v->bytes;  // lengths have been checked on opening the file
+  auto rest = v->bytes;  // lengths were checked when the file was opened
   for (std::uint64_t i = 0; i < v->count; ++i) {
     const auto length = load<std::uint64_t>(rest);
     out.emplace_back(reinterpret_cast<const char*>(rest.data() + 8), length);

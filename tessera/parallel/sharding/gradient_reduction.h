@@ -34,8 +34,8 @@ struct GradientGroups {
 
 struct ReductionOptions {
   comm::Reduction op = comm::Reduction::mean;  ///< mean or sum
-  double predivide_factor = 1;                 ///< f: divided by f before, multiplied by f after; not in fixed order
-  std::int64_t logical_shards = 0;             ///< V > 0: fixed order; a mean is divided by V before
+  double predivide_factor = 1;      ///< gradients are divided by it before the sum, multiplied after; 1 in fixed order
+  std::int64_t logical_shards = 0;  ///< V > 0: fixed order; a mean is divided by V before
   std::shared_ptr<Compression> compression = nullptr;  ///< null in fixed order
 
   bool fixed_order() const { return logical_shards > 0; }

@@ -25,8 +25,8 @@ enum class Between { whole, own_tokens };
 /// The input of a column-parallel region.
 struct Entered {
   at::Tensor x;
-  /// Sequence number at which backward has time to compute weight gradients of the columns (nn::linear_late): the sum
-  /// of the input's gradients has been started but not yet waited for. nullopt: no sum is pending.
+  /// Sequence number of the point in backward at which the sum of the input's gradients has been started but not yet
+  /// waited for: weight gradients of the columns are computed there (nn::linear_late). nullopt: no sum is pending.
   std::optional<std::uint64_t> meanwhile;
 };
 

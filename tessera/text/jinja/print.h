@@ -8,7 +8,7 @@
 
 namespace tessera::text::jinja {
 
-// All throw Fault for values without a reproducible text (a generator, a function) or whose text is too long.
+// All of these throw Fault if a value has no reproducible text (a generator, a function) or its text is too long.
 void append_str(Machine& machine, std::string& out, const Value& value);
 void append_repr(Machine& machine, std::string& out, const Value& value);
 std::string to_str(Machine& machine, const Value& value);

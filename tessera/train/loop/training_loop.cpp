@@ -32,7 +32,7 @@ TrainingLoop::TrainingLoop(Setup setup, const Value& configuration, std::int64_t
                .before_failing = [this] { checkpoints_.finish(); },
                .before_update = [this] { clock_.enter(Phase::optimizer); },
                .outcome_at_once = setup_.features.reads_outcome()}) {
-  if (setup_.resume) setup_.resume->log_history = {};  // the journal continues the history
+  if (setup_.resume) setup_.resume->log_history = {};  // the journal holds the history from here on
   run_on_all_ranks(world_.group(), [&] { divide_model(); });
   run_on_all_ranks(world_.group(), [&] { make_optimizer(); });
 }
