@@ -1,5 +1,6 @@
 #pragma once
-/// \file The common base of all blocks, no matter where their tokens are stored.
+/// \file
+/// The common base of all blocks, no matter where their tokens are stored.
 
 #include <tessera/data/dataset.h>
 

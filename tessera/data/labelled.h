@@ -1,5 +1,6 @@
 #pragma once
-/// \file Texts that each have one class, for sequence classification, from record files of any kind (corpus/records.h):
+/// \file
+/// Texts that each have one class, for sequence classification, from record files of any kind (corpus/records.h):
 ///
 ///   {"text": "...", "label": 1}      or      {"text": "...", "text_pair": "...", "label": "positive"}
 ///

@@ -170,7 +170,7 @@ corpus::TokenRequest examples_request(std::vector<corpus::SourceFile> sources, c
     throw InputError(concat(first->where().str(), ": contains messages, but ", options.why_no_chat));
   request.columns = columns->needed();
   if (!first || may_be_conversations(*first, *columns)) request.settings += chat_settings(options, notes);
-  if (first && (columns->renames() || how.nulls_are_missing))  // of tables, only these columns are read
+  if (first && (columns->renames() || how.nulls_are_missing))  // only these columns of a table are read
     notes.push_back(concat(request.sources.front().path, ": ", columns->note(how.nulls_are_missing)));
   request.encode = [&tokenizer, options, columns](const Value& record, corpus::EncodedRecord& out) {
     encode_record(record, *columns, tokenizer, options, out);

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Moves batches to the model's device.
+/// \file
+/// Moves batches to the model's device.
 
 #include <tessera/data/dataset.h>
 

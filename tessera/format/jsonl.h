@@ -1,5 +1,6 @@
 #pragma once
-/// \file format/: file formats, without LibTorch; formats that need several source files have their own folder.
+/// \file
+/// format/: file formats, without LibTorch; formats that need several source files have their own folder.
 ///
 /// JSON Lines (jsonlines.org): one strict JSON value (RFC 8259) per line of a UTF-8 file. Lines end with '\n' or "\r\n"
 /// (optional for the last one); blank lines are skipped; a byte order mark at the beginning of the file is ignored.

@@ -19,7 +19,7 @@ namespace tessera::optim {
 /// A dense floating-point gradient, or elements [begin, begin + numel) of one. `begin` is a multiple of 64 unless the
 /// piece is empty. Undefined: no gradient.
 struct GradientPiece {
-  at::Tensor gradient;     ///< of shape [numel], or in the gradient's own shape
+  at::Tensor gradient;     ///< shape [numel], or the gradient's own shape
   std::int64_t begin = 0;  ///< index of its first element in the whole gradient, flattened
 };
 /// Sums `words` in place over the ranks that hold the other pieces; collective.

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Added tokens (special or not), which are found literally in the text before it is cut into words.
+/// \file
+/// Added tokens (special or not), which are found literally in the text before it is cut into words.
 
 #include <tessera/text/normalizer.h>
 

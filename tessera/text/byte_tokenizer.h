@@ -1,5 +1,6 @@
 #pragma once
-/// \file A tokenizer without a file: ids 0-255 are the bytes, 256 is <|endoftext|>.
+/// \file
+/// A tokenizer without a file: ids 0-255 are the bytes, 256 is <|endoftext|>.
 
 #include <tessera/text/tokenizer.h>
 

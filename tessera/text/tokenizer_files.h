@@ -1,5 +1,6 @@
 #pragma once
-/// \file Identifies a tokenizer's files.
+/// \file
+/// Identifies a tokenizer's files.
 
 #include <string>
 #include <string_view>

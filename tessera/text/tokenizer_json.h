@@ -1,5 +1,6 @@
 #pragma once
-/// \file Parses the tokenizer.json of Hugging Face `tokenizers` (version "1.0"), and writes it for byte-level BPE.
+/// \file
+/// Parses the tokenizer.json of Hugging Face `tokenizers` (version "1.0"), and writes it for byte-level BPE.
 
 #include <tessera/base/value.h>
 #include <tessera/text/added_tokens.h>

@@ -1,6 +1,7 @@
 #pragma once
-/// \file The result of `tessera checkpoint inspect`: facts in order, each in one form for users and one for scripts,
-/// and a table of tensors.
+/// \file
+/// The result of `tessera checkpoint inspect`: facts in order, each in one form for users and one for scripts, and a
+/// table of tensors.
 
 #include <tessera/base/value.h>
 

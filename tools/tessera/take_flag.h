@@ -1,5 +1,6 @@
 #pragma once
-/// \file Removes a command's own flags before the rest is read as flags of `tessera train`.
+/// \file
+/// Removes a command's own flags before the rest is read as flags of `tessera train`.
 
 #include <tessera/base/error.h>
 

@@ -1,5 +1,6 @@
 #pragma once
-/// \file A one-line progress display for the text commands; prints nothing unless stderr is a terminal. Thread-safe.
+/// \file
+/// A one-line progress display for the text commands; prints nothing unless stderr is a terminal. Thread-safe.
 
 #include <cstdint>
 #include <memory>

@@ -21,7 +21,7 @@ struct Finding {
 using Findings = std::map<std::string, Finding>;  ///< keyed by the finding's text
 
 struct Tally {
-  std::int64_t tokens = 0, records = 0;  ///< of the kept records only
+  std::int64_t tokens = 0, records = 0;  ///< in the kept records only
   std::int64_t scored = 0;               ///< in examples: scored tokens at positions >= 1
   std::int64_t cut = 0, dropped = 0;     ///< examples: number of truncated ones, and of those without a scored token
   std::int64_t longest = 0;              ///< tokens of the longest example

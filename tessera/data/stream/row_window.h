@@ -1,5 +1,6 @@
 #pragma once
-/// \file data/stream/: rows of data that is too large to tokenize in advance and is tokenized while the steps run
+/// \file
+/// data/stream/: rows of data that is too large to tokenize in advance and is tokenized while the steps run
 /// (--streaming).
 ///
 /// The stream of a list of files is a sequence of *windows*: a fixed number of consecutive rows of the files, in an

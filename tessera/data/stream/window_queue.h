@@ -1,5 +1,6 @@
 #pragma once
-/// \file A queue of windows that a background thread makes ahead of the reader.
+/// \file
+/// A queue of windows that a background thread makes ahead of the reader.
 
 #include <tessera/data/stream/row_window.h>
 

@@ -1,7 +1,7 @@
 #pragma once
-/// \file Finds the files of a ZeRO checkpoint (deepspeed_checkpoint.h) and the rank of each. Errors are InputErrors
-/// that name the folder. Source: the names created by deepspeed/runtime/engine.py (_get_ckpt_name,
-/// _get_rank_zero_ckpt_name,
+/// \file
+/// Finds the files of a ZeRO checkpoint (deepspeed_checkpoint.h) and the rank of each. Errors are InputErrors that name
+/// the folder. Source: the names created by deepspeed/runtime/engine.py (_get_ckpt_name, _get_rank_zero_ckpt_name,
 /// _get_optimizer_ckpt_name, _get_expert_ckpt_name) and runtime/pipe/module.py (ckpt_layer_path), DeepSpeed 0.19.8.
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 #pragma once
-/// \file A saved state (of an optimizer), however it was divided when it was written: STEM.safetensors with whole
-/// tensors, or one file of pieces per rank, listed in STEM.safetensors.index.json (state_index.h). This class locates
-/// the data: readers request a range of a whole tensor and need not know how it was cut.
+/// \file
+/// A saved state (of an optimizer), however it was divided when it was written: STEM.safetensors with whole tensors, or
+/// one file of pieces per rank, listed in STEM.safetensors.index.json (state_index.h). This class locates the data:
+/// readers request a range of a whole tensor and need not know how it was cut.
 
 #include <tessera/format/manifest/state_index.h>
 #include <tessera/format/safetensors/safetensors.h>

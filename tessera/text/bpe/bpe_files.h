@@ -1,6 +1,7 @@
 #pragma once
-/// \file Converts byte-level BPE files in older or simpler formats to a tokenizer.json: vocab.json with merges.txt
-/// (GPT-2, RoBERTa), and tiktoken's format (one token in base64 and its rank per line; Llama 3, Qwen).
+/// \file
+/// Converts byte-level BPE files in older or simpler formats to a tokenizer.json: vocab.json with merges.txt (GPT-2,
+/// RoBERTa), and tiktoken's format (one token in base64 and its rank per line; Llama 3, Qwen).
 
 #include <tessera/base/value.h>
 

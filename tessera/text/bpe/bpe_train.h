@@ -1,6 +1,7 @@
 #pragma once
-/// \file Trains byte-level BPE with GPT-2's word split. The result has the same merges, in the same order, as Hugging
-/// Face's BpeTrainer.
+/// \file
+/// Trains byte-level BPE with GPT-2's word split. The result has the same merges, in the same order, as Hugging Face's
+/// BpeTrainer.
 
 #include <tessera/text/tokenizer_json.h>
 

@@ -1,5 +1,6 @@
 #pragma once
-/// \file GPT-2's split of text into words, in hand-written code (ten times as fast as a regular expression engine):
+/// \file
+/// GPT-2's split of text into words, in hand-written code (ten times as fast as a regular expression engine):
 ///   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 /// Radford et al. 2019, https://github.com/openai/gpt-2/blob/master/src/encoder.py; Hugging Face's
 /// ByteLevel(use_regex=true).

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Renders a template once: evaluates its tree with the run's variables.
+/// \file
+/// Renders a template once: evaluates its tree with the run's variables.
 
 #include <ctime>
 #include <string>

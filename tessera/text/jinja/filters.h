@@ -1,6 +1,7 @@
 #pragma once
-/// \file The filters and tests of Jinja 3.1 that chat templates use, by name. Not included: filters that generate HTML
-/// or lay out text (urlize, xmlattr, center, batch, slice, wordcount, ...) or need randomness.
+/// \file
+/// The filters and tests of Jinja 3.1 that chat templates use, by name. Not included: filters that generate HTML or lay
+/// out text (urlize, xmlattr, center, batch, slice, wordcount, ...) or need randomness.
 
 #include <map>
 #include <string_view>

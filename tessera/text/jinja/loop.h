@@ -1,5 +1,6 @@
 #pragma once
-/// \file A running for loop, visible to the template as `loop`.
+/// \file
+/// A running for loop, visible to the template as `loop`.
 
 #include <functional>
 #include <optional>

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Converts values to text: Python's str() and repr(), and JSON as json.dumps writes it.
+/// \file
+/// Converts values to text: Python's str() and repr(), and JSON as json.dumps writes it.
 
 #include <optional>
 #include <string>

@@ -1,5 +1,6 @@
 #pragma once
-/// \file text/jinja/ interprets the language of chat templates: Jinja 3.1 in the sandbox of transformers
+/// \file
+/// text/jinja/: interprets the language of chat templates: Jinja 3.1 in the sandbox of transformers
 /// (ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks, break and continue, and `{% generation %}`), limited
 /// in time and memory and with access only to its variables. This header: the public interface.
 

@@ -1,7 +1,8 @@
 #pragma once
-/// \file A tokenizer for any tokenizer.json, with all steps: added tokens and normalization, cutting into words, a
-/// model for words, post-processing, and decoding. Byte-level BPE and BERT's WordPiece have faster implementations of
-/// their own (bpe/, wordpiece/).
+/// \file
+/// A tokenizer for any tokenizer.json, with all steps: added tokens and normalization, cutting into words, a model for
+/// words, post-processing, and decoding. Byte-level BPE and BERT's WordPiece have faster implementations of their own
+/// (bpe/, wordpiece/).
 
 #include <tessera/text/added_tokens.h>
 #include <tessera/text/normalizer.h>

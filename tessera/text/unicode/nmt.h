@@ -1,5 +1,6 @@
 #pragma once
-/// \file Removes and replaces single characters.
+/// \file
+/// Removes and replaces single characters.
 
 #include <tessera/text/unicode/utf8.h>
 

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Decodes UTF-8 one code point at a time, and repairs ill-formed text.
+/// \file
+/// Decodes UTF-8 one code point at a time, and repairs ill-formed text.
 
 #include <cstddef>
 #include <cstdint>

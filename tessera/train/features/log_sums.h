@@ -1,6 +1,6 @@
 #pragma once
-/// \file Collects numbers that features need summed over the ranks when a step is logged; a single collective sums them
-/// all.
+/// \file
+/// Collects numbers that features need summed over the ranks when a step is logged; a single collective sums them all.
 
 #include <tessera/train/reporting/metrics.h>
 

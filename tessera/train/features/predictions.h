@@ -1,5 +1,6 @@
 #pragma once
-/// \file Multi-token prediction in a run: checks the settings combined with it, and logs its losses.
+/// \file
+/// Multi-token prediction in a run: checks the settings combined with it, and logs its losses.
 
 #include <ATen/core/Tensor.h>
 

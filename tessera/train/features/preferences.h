@@ -1,6 +1,7 @@
 #pragma once
-/// \file --preference_loss trains on pairs of answers. This feature computes the reference's log-probabilities and the
-/// loss of a micro-batch, and logs the metrics; the formulas are in train/loss/preference.h.
+/// \file
+/// --preference_loss trains on pairs of answers. This feature computes the reference's log-probabilities and the loss
+/// of a micro-batch, and logs the metrics; the formulas are in train/loss/preference.h.
 
 #include <memory>
 

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Mixtures of experts in a run: balances the load of the experts, and logs the routers' metrics.
+/// \file
+/// Mixtures of experts in a run: balances the load of the experts, and logs the routers' metrics.
 
 #include <tessera/models/language_model.h>
 #include <tessera/parallel/fully_shard.h>

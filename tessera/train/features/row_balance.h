@@ -1,5 +1,6 @@
 #pragma once
-/// \file --balance_batches: determines from measured speeds how many rows of each step a rank takes
+/// \file
+/// --balance_batches: determines from measured speeds how many rows of each step a rank takes
 /// (layout/batch/balancer.h).
 ///
 /// Every rank computes the same number of micro-batches, which differ only in their numbers of rows, so that the

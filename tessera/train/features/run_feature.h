@@ -1,7 +1,8 @@
 #pragma once
-/// \file train/features/: the optional parts of a run. Each feature has a header and a source here that contain
-/// everything about it: its state, its work in a step, its texts and errors. features.cpp lists them in the order in
-/// which they act.
+/// \file
+/// train/features/: the optional parts of a run. Each feature has a header and a source here that contain everything
+/// about it: its state, its work in a step, its texts and errors. features.cpp lists them in the order in which they
+/// act.
 ///
 /// This header: the hooks, the only interface between a run and its features.
 

@@ -1,5 +1,6 @@
 #pragma once
-/// \file train/inference/ uses a trained model to continue or encode texts.
+/// \file
+/// train/inference/: uses a trained model to continue or encode texts.
 ///
 /// This header generates text: one token at a time with a key-value cache, returning bytes as they become readable.
 

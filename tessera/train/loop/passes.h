@@ -1,5 +1,6 @@
 #pragma once
-/// \file Runs forward and backward of a step: through the whole model on this rank, or through stages on several ranks.
+/// \file
+/// Runs forward and backward of a step: through the whole model on this rank, or through stages on several ranks.
 
 #include <tessera/comm/world.h>
 #include <tessera/train/features/objective.h>

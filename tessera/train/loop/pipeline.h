@@ -1,5 +1,6 @@
 #pragma once
-/// \file Pipeline parallelism of a run (--pp_size): creates the stages and passes batches through them.
+/// \file
+/// Pipeline parallelism of a run (--pp_size): creates the stages and passes batches through them.
 
 #include <tessera/comm/group.h>
 #include <tessera/data/dataset.h>

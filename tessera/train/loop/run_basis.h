@@ -1,6 +1,7 @@
 #pragma once
-/// \file Facts besides the settings that determine the numbers of a run, as stored in a checkpoint, and the changes
-/// since then.
+/// \file
+/// Facts besides the settings that determine the numbers of a run, as stored in a checkpoint, and the changes since
+/// then.
 
 #include <tessera/base/value.h>
 

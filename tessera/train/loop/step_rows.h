@@ -1,5 +1,6 @@
 #pragma once
-/// \file Determines which rows of a step this rank computes, and in which micro-batches.
+/// \file
+/// Determines which rows of a step this rank computes, and in which micro-batches.
 
 #include <tessera/data/dataset.h>
 #include <tessera/train/features/objective.h>

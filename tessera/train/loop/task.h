@@ -1,6 +1,7 @@
 #pragma once
-/// \file The task of a run: predicting the next token, masked tokens (BERT's masked language modelling), or classes of
-/// texts. The model and the training file determine it.
+/// \file
+/// The task of a run: predicting the next token, masked tokens (BERT's masked language modelling), or classes of texts.
+/// The model and the training file determine it.
 
 #include <tessera/data/dataset.h>
 #include <tessera/models/load.h>

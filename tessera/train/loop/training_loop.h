@@ -1,5 +1,6 @@
 #pragma once
-/// \file train/loop/ covers a run from start to end: planning, the step, evaluation, signals.
+/// \file
+/// train/loop/: a run from start to end: planning, the step, evaluation, signals.
 ///
 /// train/ takes one run from its configuration to the folder of a trained model. This header declares the loop of a run
 /// as one object. Its parts are in separate files: training_loop.cpp (from the first step to the end),

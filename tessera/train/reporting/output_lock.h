@@ -1,5 +1,6 @@
 #pragma once
-/// \file Ensures that an output folder belongs to one job at a time, with a lock on OUT/.tessera-lock that the kernel
+/// \file
+/// Ensures that an output folder belongs to one job at a time, with a lock on OUT/.tessera-lock that the kernel
 /// releases when its holder ends, for whatever reason.
 
 #include <tessera/launch/agent/unique_fd.h>

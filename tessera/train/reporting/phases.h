@@ -1,5 +1,6 @@
 #pragma once
-/// \file Measures how the time of a step is spent.
+/// \file
+/// Measures how the time of a step is spent.
 
 #include <array>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #pragma once
-/// \file Reports the current activity of a process to its consumers: the times by phase, the watchdog
-/// (comm/heartbeat.h) and, with --profile, the timeline.
+/// \file
+/// Reports the current activity of a process to its consumers: the times by phase, the watchdog (comm/heartbeat.h) and,
+/// with --profile, the timeline.
 
 #include <tessera/comm/group.h>
 #include <tessera/train/reporting/phases.h>

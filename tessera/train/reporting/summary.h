@@ -1,6 +1,6 @@
 #pragma once
-/// \file Describes a run in words: log lines at its start and end, the head of its report, and a sample of the model's
-/// text.
+/// \file
+/// Describes a run in words: log lines at its start and end, the head of its report, and a sample of the model's text.
 
 #include <tessera/train/loop/setup.h>
 #include <tessera/train/reporting/metrics.h>

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Measures how well a run uses the machine: memory by kind, and the processor's peak.
+/// \file
+/// Measures how well a run uses the machine: memory by kind, and the processor's peak.
 
 #include <c10/core/Device.h>
 

@@ -1,5 +1,6 @@
 #pragma once
-/// \file Metrics between two logs: each rank sums its own values, and a log combines the sums.
+/// \file
+/// Metrics between two logs: each rank sums its own values, and a log combines the sums.
 
 #include <tessera/comm/group.h>
 #include <tessera/data/dataset.h>

@@ -1,6 +1,7 @@
 #pragma once
-/// \file train/saving/: the single writer of checkpoints and models. This header plans which rank writes which tensors
-/// under which names, SHARDED or FULL.
+/// \file
+/// train/saving/: the single writer of checkpoints and models. This header plans which rank writes which tensors under
+/// which names, SHARDED or FULL.
 
 #include <tessera/checkpoint/shard_file.h>
 #include <tessera/comm/group.h>

@@ -1,5 +1,6 @@
 #pragma once
-/// \file The message of `tessera plan check` for a run that does not fit, and --memory_check of `tessera train`.
+/// \file
+/// The message of `tessera plan check` for a run that does not fit, and --memory_check of `tessera train`.
 
 #include <tessera/plan/search.h>
 

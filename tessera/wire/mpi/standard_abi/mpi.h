@@ -1,5 +1,7 @@
 #pragma once
 /// \file
+/// wire/mpi/standard_abi/: a header in place of an MPI library's.
+///
 /// The part of the MPI standard ABI that functions_mpi.cpp uses: handle types, constants and declarations, for
 /// libraries that provide libmpi_abi.so.1. Its name is that of the header it stands in for. C++11.
 /// Source: MPI: A Message-Passing Interface Standard, Version 5.0 (June 2025), chapter 20 "Application Binary Interface
