@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The backend "tessera" of torch.distributed against Gloo, interleaved in one run: how often as fast.
+"""The backend "tessera" of torch.distributed against Gloo, interleaved in one run: how many times as fast.
 
     python3 bench/python/backends.py [-n 2] [--rounds 9]
 

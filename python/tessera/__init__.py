@@ -2,7 +2,7 @@
 programs:
 `tessera.torch` (a backend of torch.distributed), `tessera.hvd.torch` (Horovod's names), `tessera.numpy`.
 
->>> tessera.cmake_prefix_path   # what -DCMAKE_PREFIX_PATH wants, as torch.utils.cmake_prefix_path
+>>> tessera.cmake_prefix_path   # the value for -DCMAKE_PREFIX_PATH, like torch.utils.cmake_prefix_path
 
 Importing this package imports nothing else.
 """
@@ -13,7 +13,7 @@ cmake_prefix_path = os.path.dirname(os.path.abspath(__file__))
 
 
 def run():
-    """Becomes the program."""
+    """Replaces this process by the program."""
     import sys
     program = os.path.join(cmake_prefix_path, "bin", "tessera")
     os.execv(program, [program] + sys.argv[1:])

@@ -1,7 +1,8 @@
-"""The C library, libtessera_c.so, by ctypes alone: its functions with their types, its errors as exceptions.
+"""The C library, libtessera_c.so, loaded with ctypes only: its functions with their types, its errors as exceptions.
 
 `lib` is loaded when it is first used: $TESSERA_C_LIBRARY, or libtessera_c.so in the package's folder `lib`, or what the
-loader finds under that name. `call("all_reduce", ...)` calls a function and raises what its status says.
+loader finds under that name. `call("all_reduce", ...)` calls a function and raises an exception if its status is an
+error.
 """
 import atexit
 import ctypes
@@ -42,7 +43,7 @@ FUNCTIONS = {
 
 
 class Options(ctypes.Structure):
-    """tessera_options: how a world is made. Make it with `options()`."""
+    """tessera_options: the settings of a new world. Create it with `options()`."""
     _fields_ = [("size", ctypes.c_int64), ("timeout_ms", ctypes.c_int64), ("connect_timeout_ms", ctypes.c_int64),
                 ("transport", ctypes.c_char_p), ("address", ctypes.c_char_p), ("host", ctypes.c_char_p),
                 ("local_rank", ctypes.c_int32), ("local_size", ctypes.c_int32), ("join_store", ctypes.c_int32),
@@ -50,7 +51,7 @@ class Options(ctypes.Structure):
 
 
 class Call(ctypes.Structure):
-    """tessera_call: what an operation states besides its arguments; `timeout_ms` 0 is the group's, scales 0 are 1."""
+    """tessera_call: an operation's optional settings; `timeout_ms` 0: the group's; a scale of 0 means 1."""
     _fields_ = [("size", ctypes.c_int64), ("timeout_ms", ctypes.c_int64), ("prescale", ctypes.c_double),
                 ("postscale", ctypes.c_double), ("label", ctypes.c_char_p)]
 
@@ -79,7 +80,8 @@ class View(ctypes.Structure):
 
 
 class TesseraError(RuntimeError):
-    """An operation failed; the text is the library's and names ranks and operations. `status` is its number."""
+    """An operation failed. The text comes from the library and names ranks and operations; `status` is the error
+    code."""
     status = SYSTEM
 
 
@@ -116,7 +118,7 @@ ERRORS = {c.status: c for c in (InvalidArgument, PeerLost, TimedOut, Mismatch, A
 
 
 def _candidates():
-    """Where the library may be, best first."""
+    """The paths where the library may be, the preferred one first."""
     chosen = os.environ.get("TESSERA_C_LIBRARY")
     if chosen:
         return [chosen]
@@ -147,7 +149,7 @@ def _load():
 
 
 class _Library:
-    """Loads the library when one of its functions is first asked for: importing costs nothing."""
+    """Loads the library at the first use of one of its functions, so importing costs nothing."""
 
     def __getattr__(self, name):
         if name not in FUNCTIONS:
@@ -180,21 +182,21 @@ def _end():
 
 
 def error_of(status, text=None, classes=ERRORS):
-    """The exception for a status; `text` or what the library said last in this thread."""
+    """The exception for a status; its text is `text`, or the library's last error message in this thread."""
     if text is None:
         text = lib.last_error().decode(errors="replace")
     return classes.get(status, classes[SYSTEM])("tessera: " + (text or lib.status_name(status).decode()))
 
 
 def call(name, *arguments):
-    """Calls a function that returns a status; raises what it says."""
+    """Calls a function that returns a status; raises an exception if the status is an error."""
     status = getattr(lib, name)(*arguments)
     if status:
         raise error_of(status)
 
 
 def options(timeout_ms=0, connect_timeout_ms=0, transport=None):
-    """Options of a world; zeros are the library's defaults."""
+    """Options of a world; zero selects the library's default."""
     made = Options()
     call("options_init", ctypes.byref(made))
     made.timeout_ms, made.connect_timeout_ms = timeout_ms, connect_timeout_ms
@@ -203,7 +205,7 @@ def options(timeout_ms=0, connect_timeout_ms=0, transport=None):
 
 
 def number(name, *handles):
-    """What a function writes into its last argument, an int32."""
+    """The int32 that a function writes into its last argument."""
     value = ctypes.c_int32()
     call(name, *handles, ctypes.byref(value))
     return value.value
@@ -217,7 +219,7 @@ def handle(name, *arguments):
 
 
 def text(name, *handles):
-    """What a function copies out as text."""
+    """The text that a function copies into its caller's buffer."""
     needed = ctypes.c_int64()
     room = 256
     while True:
@@ -230,9 +232,8 @@ def text(name, *handles):
 
 def store_functions(set_value, get_value, add, remove):
     """The C form of a store in Python. `set_value(key, bytes)`, `get_value(key, seconds) -> bytes` (raises
-    TimeoutError),
-    `add(key, number) -> sum`, `remove(key)`. What they raise becomes a status; the last such error is in the list that
-    is returned beside the structure, which must live as long as the world."""
+    TimeoutError), `add(key, number) -> sum`, `remove(key)`. An exception that they raise becomes a status; the last
+    such error is in the list that is returned with the structure, which must live as long as the world."""
     errors = []
 
     def guarded(function):

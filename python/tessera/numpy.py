@@ -1,4 +1,4 @@
-"""Collectives on arrays of the CPU without torch: numpy's, and what else speaks the buffer protocol or DLPack (JAX's
+"""Collectives on CPU arrays without torch: numpy's, and others with the buffer protocol or DLPack (JAX's
 arrays on the CPU as inputs).
 
 >>> world = tessera.numpy.init()
@@ -22,7 +22,7 @@ _worlds = itertools.count()
 
 
 def _array(value):
-    """A row-major array of the value: without a copy where it is one already."""
+    """The value as a row-major array; not copied if it already is one."""
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         value = np.from_dlpack(value)
     array = np.ascontiguousarray(value).reshape(np.shape(value))
@@ -41,8 +41,8 @@ def _op(name):
 
 
 class Group:
-    """Some ranks. Every operation is called by all of them in one order, blocks, and returns a new array. Errors are
-    tessera._c.TesseraError and name ranks."""
+    """A group of ranks. All of them must call every operation, in the same order; it blocks and returns a new array.
+    Errors are tessera._c.TesseraError and name ranks."""
 
     def __init__(self, world, handle):
         self._world, self._handle = world, handle
@@ -62,7 +62,7 @@ class Group:
         return out
 
     def broadcast(self, value, root=0):
-        """The root's [...]; elsewhere `value` tells shape and dtype."""
+        """The root's [...]; on other ranks, `value` determines shape and dtype."""
         out = _array(value).copy()
         _c.call("broadcast", self._handle, out.ctypes.data, out.size, _CODES[out.dtype.name], root, None, None)
         return out
@@ -113,18 +113,18 @@ class Group:
 
 
 class World(Group):
-    """All ranks; close() ends it."""
+    """The group of all ranks; close() ends it."""
 
     def __init__(self, world):
         super().__init__(world, _c.handle("world_group", world))
 
     def close(self):
-        """Ends this rank's part; the others' operations fail unless a barrier came before."""
+        """Shuts down this rank; the other ranks' operations fail unless a barrier came before."""
         _c.call("shutdown", self._world)
 
 
 def init(timeout=None):
-    """Meets the other ranks as the launcher has described them; nothing described: one rank. `timeout`: seconds that an
-    operation waits for a rank; None: half an hour."""
+    """Connects to the other ranks as described by the launcher; one rank if there is no description. `timeout`: seconds
+    that an operation waits for a rank; None: half an hour."""
     options = _c.options(timeout_ms=int(timeout * 1000) if timeout else 0)
     return World(_c.handle("init_environment", "numpy.{}".format(next(_worlds)).encode(), ctypes.byref(options)))

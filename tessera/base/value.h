@@ -37,11 +37,11 @@ class Value {
   static Value of(bool v);                                             ///< true or false
   static Value of(std::int64_t v);                                     ///< an integer, dumped without a decimal point
   static Value of(int v) { return of(static_cast<std::int64_t>(v)); }  ///< the same
-  static Value of(double v);                                           ///< a real number, also when it has no fraction
-  static Value of(std::string v);                                      ///< UTF-8 text
-  static Value of(const char* v) { return of(std::string(v)); }        ///< the same
-  static Value make_array(std::vector<Value> items = {});              ///< in this order; push_back() appends
-  static Value make_object(std::vector<Member> members = {});          ///< in this order; the names must differ
+  static Value of(double v);                                     ///< a real number, even if it has no fractional part
+  static Value of(std::string v);                                ///< UTF-8 text
+  static Value of(const char* v) { return of(std::string(v)); }  ///< the same
+  static Value make_array(std::vector<Value> items = {});        ///< in this order; push_back() appends
+  static Value make_object(std::vector<Member> members = {});    ///< in this order; the names must differ
 
   Kind kind() const noexcept { return kind_; }                   ///< which of the typed accessors below is valid
   const SourcePos& where() const& noexcept { return pos_; }      ///< position of its first character, for messages

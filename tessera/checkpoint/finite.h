@@ -11,7 +11,8 @@
 
 namespace tessera::checkpoint {
 
-/// True if no element is an infinity or NaN; integers are always finite. Any alignment; whole elements.
+/// True if no element is an infinity or NaN; integers are always finite. `bytes` may have any alignment but must hold
+/// whole elements.
 bool all_finite(std::span<const std::byte> bytes, format::DType dtype);
 
 /// Error text for a tensor with values that are not finite.

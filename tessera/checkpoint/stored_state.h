@@ -1,7 +1,7 @@
 #pragma once
 /// \file
-/// The optimizer's tensors of a checkpoint, read by ranges: each rank reads the part that it holds, whoever wrote the
-/// checkpoint.
+/// Reads a checkpoint's optimizer tensors by range: each rank reads only the part that it holds, regardless of which
+/// ranks wrote the checkpoint.
 
 #include <ATen/core/Tensor.h>
 

@@ -70,8 +70,8 @@ class Dataset {
 // Blocks: rows of block_size tokens, one document each, labels = ids. A remainder shorter than a block is dropped (as
 // in run_clm.py).
 
-/// Blocks of tokens in memory. Throws InputError naming `source`, the position and the numbers if an id is not in [0,
-/// vocab_size).
+/// Blocks of tokens in memory. Throws InputError naming `source`, the token's position, its id and the vocabulary size
+/// if an id is not in [0, vocab_size).
 std::shared_ptr<const Dataset> token_blocks(std::vector<std::int32_t> tokens, std::int64_t block_size,
                                             std::int64_t vocab_size, const std::string& source);
 /// Blocks of a Megatron .bin/.idx pair, memory-mapped, as one stream over all documents. Ids are checked against

@@ -34,7 +34,8 @@ std::vector<std::vector<std::size_t>> assign_buckets(std::span<const Parameter> 
     const std::int64_t key = parameters[index].element_size;
     Bucket& bucket = filling[key];
     if (__builtin_add_overflow(bucket.bytes, parameters[index].bytes(), &bucket.bytes)) {
-      throw InputError(concat("the bucket of parameter '", parameters[index].name, "' does not fit 64 bits"));
+      throw InputError(
+          concat("the size of the bucket of parameter '", parameters[index].name, "' does not fit in 64 bits"));
     }
     bucket.parameters.push_back(index);
     bucket.last = position;

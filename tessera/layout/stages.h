@@ -27,7 +27,7 @@ struct StagePart {
     return block >= first_block + (begins_inside ? 1 : 0) && block < past_block();
   }
   bool mlp_of(std::int64_t block) const { return block >= first_block && block < past_block() - (ends_inside ? 1 : 0); }
-  /// Number of attentions and MLPs that it holds.
+  /// Number of attention layers in this part, and of MLPs.
   std::int64_t attentions() const { return blocks - (begins_inside ? 1 : 0); }
   std::int64_t mlps() const { return blocks - (ends_inside ? 1 : 0); }
   bool operator==(const StagePart&) const = default;

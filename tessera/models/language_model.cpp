@@ -161,8 +161,8 @@ void LanguageModel::set_experts(nn::ExpertsFunction experts) {
 ForwardContext LanguageModel::context_of(const data::Batch& batch) const {
   if (batch.part && !attention_)
     throw InputError(
-        concat("a batch of parts of rows of ", batch.part->length,
-               " tokens was passed to a model whose attention sees only whole rows: call set_attention() first"));
+        concat("the batch contains parts of rows (of ", batch.part->length,
+               " tokens each), but the model's attention sees only whole rows: call set_attention() first"));
   ForwardContext context{.runner = runner_,
                          .embedding_noise = embedding_noise(),
                          .part = batch.part,

@@ -1,8 +1,9 @@
 #pragma once
 /// \file
-/// A loop divided among the threads of LibTorch's pool. at::parallel_for is inline and an OpenMP region of the compiler
-/// that builds it: clang's would start a second pool next to LibTorch's (libomp next to libgomp), and without OpenMP it
-/// is serial. This one is compiled once and uses LibTorch's own pool with any compiler.
+/// A loop divided among the threads of LibTorch's pool. at::parallel_for is an inline function with an OpenMP region,
+/// so it uses the OpenMP runtime of the compiler that builds the caller: clang's would start a second pool next to
+/// LibTorch's (libomp next to libgomp), and without OpenMP the loop is serial. This one is compiled once and uses
+/// LibTorch's own pool with any compiler.
 
 #include <cstdint>
 

@@ -187,7 +187,8 @@ class Adafactor final : public FusedOptimizer {
   }
 
   static constexpr std::int64_t chunk_numel = 1024;
-  /// Calls f(chunk, buffer for its direction) for parts of a block that stay in the nearest cache.
+  /// Calls f(chunk, buffer for its direction) for each chunk of a block; a chunk is small enough to stay in the L1
+  /// cache.
   template <class F>
   static void for_each_chunk(const Block& b, const F& f) {
     float u[chunk_numel];

@@ -135,7 +135,7 @@ std::optional<Cluster> known(const std::string& name) {
   return std::nullopt;
 }
 
-/// The members of a file and their destinations.
+/// A member of a hardware file: its key, where its value is stored, and the smallest and largest values accepted.
 struct Member {
   const char* key;
   double* number;

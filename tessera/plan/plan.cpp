@@ -119,16 +119,18 @@ std::string plan_problem(const Model& m, const Plan& run) {
     for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"ep", run.mesh.ep}})
       if (size > 1)
         return concat(axis, " ", size, ": for ", m.name, " only a recorded step is known, not what ", axis,
-                      " would cut; the nearest is ", axis, " 1 (use a config.json of a known family for others)");
+                      " would cut; the nearest possible value is ", axis,
+                      " 1 (use a config.json of a known family for others)");
   if (m.vision)
     for (const auto& [axis, size] : {std::pair{"tp", run.tp()}, {"cp", run.cp()}, {"pp", run.pp()}})
       if (size > 1)
         return concat(axis, " ", size, ": ", m.name,
-                      " is a vision-language model, which cannot be cut; the nearest is ", axis,
+                      " is a vision-language model, which cannot be cut; the nearest possible value is ", axis,
                       " 1 (--strategy full_shard can shard it)");
   if (m.adapters && run.tp() > 1)
-    return concat("tp ", run.tp(),
-                  ": the planner does not support LoRA adapters with tensor parallelism; the nearest is tp 1");
+    return concat(
+        "tp ", run.tp(),
+        ": the planner does not support LoRA adapters with tensor parallelism; the nearest possible value is tp 1");
   const std::int64_t stages = run.pp() * run.stages_per_rank;
   if (stages > m.layers)
     return concat(stages, " pipeline stages (pp ", run.pp(), " x ", run.stages_per_rank, ") of ", m.layers,

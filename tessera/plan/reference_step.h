@@ -24,7 +24,7 @@ struct ReferenceSeconds {
   double computing = 0;  ///< forward and backward
   double rest = 0;       ///< exposed communication, the update, waiting for the slowest
 };
-/// For `processes` data-parallel processes with one `cluster.device` each.
+/// The predicted seconds for `processes` data-parallel processes, each on one `cluster.device`.
 ReferenceSeconds reference_seconds(const Cluster& cluster, Precision precision, int processes);
 
 }  // namespace tessera::plan

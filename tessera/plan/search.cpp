@@ -373,7 +373,7 @@ Question completed(Question q) {
   for (const auto& [axis, size] : {std::pair{"tp", q.tp}, {"pp", q.pp}, {"cp", q.cp}, {"ep", q.ep}})
     if (size > 1 && !cuts_models(q.engine.name))
       throw InputError(concat(axis, " ", size, ": engine ", word_of(q.engine.name),
-                              " supports only data parallelism; the ", "nearest is ", axis,
+                              " supports only data parallelism; the ", "nearest possible value is ", axis,
                               " 1 (torchtitan adds the others)"));
   if (q.schedule && !has_schedule(q.engine.name, *q.schedule))
     throw InputError(concat("schedule ", *q.schedule, ": engine ", word_of(q.engine.name), " has no such schedule"));

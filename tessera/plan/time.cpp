@@ -373,7 +373,8 @@ namespace {
 std::vector<StageTime> stage_times(const Model& m, const Plan& run, const Elements& elements, const Cluster& cluster,
                                    const TimeOptions& options) {
   const std::size_t stages = run.parts.size();
-  // Blocks differ by experts and by attention's visible tokens; there are few kinds, so each is timed once.
+  // Blocks differ only in whether they have experts and in how many tokens attention sees; there are few kinds, so each
+  // is timed once.
   std::vector<std::pair<std::pair<bool, double>, BlockTime>> kinds;
   const auto time_of = [&](std::int64_t layer) -> const BlockTime& {
     const std::pair<bool, double> kind = {m.is_sparse(layer), seen_tokens(m, run, layer)};

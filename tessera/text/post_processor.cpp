@@ -7,7 +7,7 @@
 namespace tessera::text {
 namespace {
 
-/// The numbers of ids to keep of two texts so that there are at most `most` in total: the shorter text is kept whole if
+/// How many ids to keep of each of two texts so that at most `most` remain in total; the shorter text is kept whole if
 /// possible.
 std::pair<std::size_t, std::size_t> longest_first(std::size_t a, std::size_t b, std::size_t most) {
   if (a + b <= most) return {a, b};

@@ -308,7 +308,7 @@ TEST(MegatronArgs, Mistakes) {
        {"--lr-warmup-init 1e-04 is more than --lr 1e-05: the warm-up would decrease the rate"}},
       {"--train-iters 5 --lr 1e-5 --lr-warmup-init 1e-6 --decoupled-lr 1e-4",
        {"--lr-warmup-init 1e-06 with --decoupled-lr needs --decoupled-min-lr: without it both rates rise in "
-        "proportion, and not from the same value"}},
+        "proportion instead of starting from the same value"}},
       {"--data-path a --split 90,x",
        {"--split 90,x: expected the shares of training, validation and test, such as 949,50,1"}},
       {"--train-iters 5 --split 0,0", {"--split 0,0: the shares are all 0"}},

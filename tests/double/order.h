@@ -60,7 +60,7 @@ void record_stream(const void* pointer, int device, std::int64_t stream);
 /// Records the stream's state in `event`, or in a new event for nullptr; returns the event.
 void* event_record(void* event, int device, std::int64_t stream);
 void event_destroy(void* event);
-/// Orders all work enqueued on the stream after this call after the event.
+/// Makes all work enqueued on the stream after this call wait for the event.
 void event_block(void* event, int device, std::int64_t stream);
 /// Whether the event has finished. A device is slower than the host that queries it: the first answer is false unless
 /// the host has already waited for that work; the second is true, and whatever the host enqueues then is ordered after

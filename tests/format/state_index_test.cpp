@@ -28,7 +28,7 @@ std::string complaint(const std::string& text) {
   return "";
 }
 
-/// An index of one tensor "w" of F32.
+/// An index of one F32 tensor named "w".
 std::string with(const std::string& shape, const std::string& pieces) {
   return concat(R"({"format": "tessera-pieces-1", "tensors": {"w": {"dtype": "F32", "shape": )", shape,
                 R"(, "pieces": [)", pieces, "]}}}");

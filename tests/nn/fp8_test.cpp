@@ -40,7 +40,7 @@ struct Fp8 : ::testing::Test {
 constexpr Fp8Recipe recipes[] = {Fp8Recipe::delayed, Fp8Recipe::tensorwise, Fp8Recipe::blockwise, Fp8Recipe::mxfp8};
 
 TEST_F(Fp8, NumbersAreThoseOfTheFormats) {
-  // Every exponent of both formats, below and above them, and ties.
+  // Every exponent of both formats, exponents below and above their ranges, and ties.
   std::vector<float> numbers = {0, -0.0f, 448, 449, 463.9f, 464, 480, 1e6f, -57344, 61439, 61440, 1e-12f};
   for (int exponent = -20; exponent <= 17; ++exponent)
     for (int i = 32; i < 64; ++i)

@@ -41,7 +41,7 @@ inline torch::nn::Sequential small_sequential() {
 
 struct Trained {
   std::vector<double> losses, norms;
-  std::map<std::string, at::Tensor> weights, gradients;  // after the last step; before its update
+  std::map<std::string, at::Tensor> weights, gradients;  // weights after the last step; gradients before its update
 
   void take_gradients(const torch::nn::Module& module) {
     for (const auto& item : module.named_parameters())

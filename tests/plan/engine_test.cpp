@@ -235,7 +235,7 @@ TEST(PlanEngine, SearchedWhatTheEngineHas) {
   }
   q.engine = engine_of(EngineName::fsdp2);
   q.tp = 2;
-  EXPECT_NE(error_of([&] { search(q); }).find("the nearest is tp 1"), std::string::npos);
+  EXPECT_NE(error_of([&] { search(q); }).find("the nearest possible value is tp 1"), std::string::npos);
   q.tp = 0;
   q.engine = engine_of(EngineName::megatron);
   q.schedule = "zbv";

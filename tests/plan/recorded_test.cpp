@@ -199,7 +199,7 @@ TEST(PlanRecorded, WhatTheRecordDoesNotSayIsRefused) {
   EXPECT_NE(error_of([&] { search(q); }).find("recorded with 64"), std::string::npos);
   Plan run;
   run.mesh = layout::parse_mesh("tp=2");
-  EXPECT_NE(plan_problem(q.model, run).find("the nearest is tp 1"), std::string::npos);
+  EXPECT_NE(plan_problem(q.model, run).find("the nearest possible value is tp 1"), std::string::npos);
   run.mesh = layout::parse_mesh("pp=16");
   EXPECT_NE(plan_problem(q.model, run).find("pp may be at most 8"), std::string::npos);
 }

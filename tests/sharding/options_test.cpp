@@ -18,7 +18,8 @@ using layout::WrapPolicy;
 
 constexpr int few = 5;
 
-/// The property of a strategy that an option needs to act (otherwise it is refused: option_effects_test.cpp).
+/// A property that a strategy must have for an option to take effect (without it, the option is refused:
+/// option_effects_test.cpp).
 enum class Needs { nothing, units, resharding };
 
 struct Variation {

@@ -123,7 +123,7 @@ TEST(EightBitUpdate, TablesOfEmbeddingsStayWide) {
   });
 }
 
-// Parts of matrices are divided into their own blocks, so bits differ, but only slightly.
+// Each part of a matrix is divided into its own blocks, so results differ slightly.
 TEST_F(TrainEightBit, TensorParallelIsNear) {
   const Words cut = {"--tp_size", "2", "--num_processes", "2", "--save_steps", "2"};
   train(1, eight_bit("alone", "adamw_8bit", {"--seed", "3"}));

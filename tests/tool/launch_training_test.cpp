@@ -124,7 +124,7 @@ TEST_F(LaunchTrainingTest, FsdpInWords) {
       << none.err;
 }
 
-// Flags before or after the program: the same run, bit by bit.
+// Flags before or after the program: the same run, bit for bit.
 TEST_F(LaunchTrainingTest, BeforeOrAfterTheProgram) {
   write_file_atomically(
       at("a.yaml"),

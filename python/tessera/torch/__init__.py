@@ -40,7 +40,7 @@ def _create(options, pg_options=None):
 
 
 def _refuse_second_backend(frame):
-    """torch keeps a group written in Python as the whole group, and drops the backends of other devices without a
+    """torch keeps a group written in Python as the whole group, and silently drops the backends of other devices
     word."""
     described = frame.f_locals.get("backend_config")
     backends = described.get_device_backend_map() if hasattr(described, "get_device_backend_map") else {}
@@ -55,7 +55,7 @@ dist.Backend.register_backend("tessera", _create, extended_api=True, devices=["c
 
 
 def _open_white_lists():
-    """Older releases refuse monitored_barrier() of every backend but Gloo before they ask the group."""
+    """Older releases refuse monitored_barrier() of every backend but Gloo without calling the group."""
     from torch.distributed import distributed_c10d as c10d
     original = c10d.monitored_barrier
 

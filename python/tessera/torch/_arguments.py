@@ -1,4 +1,4 @@
-"""What torch hands to a process group, in the library's terms: dtypes, reductions, time-outs; checks with Gloo's
+"""Translates torch's arguments of a process group for the library: dtypes, reductions, time-outs; checks with Gloo's
 texts."""
 import torch
 import torch.distributed as dist
@@ -36,7 +36,7 @@ def reduction(opts):
 
 
 def milliseconds(opts):
-    """The time-out that an options object states; 0 where it states none (negative)."""
+    """The time-out of an options object; 0 if it has none (negative)."""
     timeout = getattr(opts, "timeout", None)
     if timeout is None:
         return 0
@@ -49,7 +49,7 @@ def as_list(tensors):
 
 
 def check_host(where, *tensors):
-    """Tensors of the CPU, dense; anything else is refused with the reason."""
+    """Accepts dense CPU tensors; anything else is refused with the reason."""
     for t in tensors:
         if not t.is_cpu:
             raise invalid(where, "tensors of the CPU only, not of {}; a group for another device needs another "
@@ -59,7 +59,7 @@ def check_host(where, *tensors):
 
 
 def check_like(where, tensors, dtype, shape):
-    """All of one dtype and shape; the texts are those of Gloo."""
+    """Checks that all have the same dtype and shape; the error texts are those of Gloo."""
     for t in tensors:
         if t.dtype != dtype:
             raise invalid(where, "invalid tensor type ({}, expected {})".format(t.dtype, dtype))
@@ -80,7 +80,7 @@ def dense(tensor):
 
 
 def room_for(tensor):
-    """The tensor, or row-major room of its size to be copied back."""
+    """The tensor itself, or a row-major buffer of its size whose contents must be copied back."""
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
         return tensor
     return torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -102,7 +102,7 @@ def write(targets, sources):
 
 
 def payload(tensor):
-    """(elements, dtype code) for operations that only move data: a dtype that the library does not know travels as
+    """(elements, dtype code) for operations that only move data: a dtype that the library does not know is sent as
     bytes."""
     code = CODES.get(tensor.dtype)
     if code is None:

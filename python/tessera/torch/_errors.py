@@ -5,11 +5,12 @@ from tessera import _c
 
 
 class BackendError(dist.DistBackendError, _c.TesseraError):
-    """Base of what a process group of this backend raises; `status` says which kind, the text names ranks."""
+    """Base of the errors that a process group of this backend raises; `status` is the kind, and the text names
+    ranks."""
 
 
 class InvalidArgument(BackendError, ValueError):
-    """Arguments that cannot be: nothing was sent."""
+    """Invalid arguments; nothing was sent."""
     status = _c.INVALID
 
 
@@ -19,7 +20,7 @@ class PeerLost(BackendError):
 
 
 class TimedOut(BackendError, TimeoutError):
-    """A rank did not come in time; the text names it."""
+    """A rank did not take part in time; the text names it."""
     status = _c.TIMEOUT
 
 
@@ -48,5 +49,5 @@ CLASSES[_c.SYSTEM] = BackendError
 
 
 def error_of(status, text=None):
-    """The exception for a status of the library; `text` or what it said last in this thread."""
+    """The exception for a status of the library; its text is `text`, or the library's last message in this thread."""
     return _c.error_of(status, text, CLASSES)

@@ -1,9 +1,9 @@
 """The process group: torch.distributed's methods over the library's operations.
 
 A subclass of torch's ProcessGroup takes the place of the whole group, therefore in "cpu:tessera,cuda:nccl" the second
-backend would be dropped; such a description is refused (see __init__.py). Tensors are those of the CPU.
+backend would be dropped; such a description is refused (see __init__.py). Tensors must be on the CPU.
 
-Threads: as torch asks it, collectives of one group are started by one thread at a time and in one order on all ranks.
+Threads: as torch requires, collectives of one group are started by one thread at a time and in one order on all ranks.
 Callbacks of futures may start collectives, too (compression hooks of DDP do): these go through a second C group of the
 same ranks, the shadow, so that their order does not depend on how far the main thread has come.
 """
@@ -42,7 +42,7 @@ _byref, _handle_of = ctypes.byref, ctypes.c_uint64
 
 
 class _NamedBackend(_CppBackend):
-    """For C++ that looks for a backend in the group (torch >= 2.8): it has a name and does nothing."""
+    """A backend with a name and no operations, for C++ code that looks for one in the group (torch >= 2.8)."""
 
     def getBackendName(self):
         return "tessera"
@@ -208,11 +208,12 @@ class ProcessGroupTessera(dist.ProcessGroup):
         pass
 
     def _get_sequence_number_for_group(self):
-        """How many operations this rank has started in the group; equal on all ranks that are equally far."""
+        """How many operations this rank has started in the group; equal on all ranks that have reached the same
+        point."""
         return self._sequence
 
     def _set_default_timeout(self, timeout):
-        """Of operations that start from now on and state none."""
+        """Sets the time-out of later operations that have none of their own."""
         self._timeout = timeout
         _c.call("group_set_timeout", self._group, max(1, int(timeout.total_seconds() * 1000)))
 
@@ -257,7 +258,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
         return self._given_to(work)
 
     def _forget_ended(self):
-        """Lets go of what operations keep that have ended, in the order of their start."""
+        """Releases the objects kept by operations that have ended, in the order in which they started."""
         live = self._live
         for _ in range(len(live)):
             operation = live.popleft()
@@ -265,7 +266,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
                 live.append(operation)
 
     def _given_to(self, work):
-        """Works for callers in C++, in the release that would lose them, are torch's own."""
+        """In the torch release that would lose our Works, callers in C++ get torch's own."""
         if _CPP_LOSES_WORKS:
             frame = sys._getframe(1)
             while frame is not None and frame.f_code.co_filename.startswith(_HERE):
@@ -326,7 +327,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
                            list(tensors), after, factor)
 
     def allreduce_coalesced(self, tensors, opts=None):
-        """Each tensor is a reduction of its own; they travel together."""
+        """Each tensor is reduced separately; all are sent together."""
         if not tensors:
             raise invalid("allreduce_coalesced", "requires non-empty tensor list")
         for i, t in enumerate(tensors):
@@ -346,7 +347,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
                            list(tensors), after)
 
     def reduce(self, tensors, opts=None, op=None):
-        """Into the root's tensor; the others' keep their values."""
+        """Reduces into the root's tensor; the other ranks' tensors keep their values."""
         tensors = as_list(tensors)
         root = opts if isinstance(opts, int) else getattr(opts, "rootRank", 0)
         op, factor = reduction(opts if op is None and not isinstance(opts, int) else op)
@@ -406,7 +407,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
     # ---- operations that only move data, of any dtype ----
 
     def broadcast(self, tensors, opts=None, root=None):
-        """The root's tensor into all; of several tensors of one shape, the root's number `rootTensor`."""
+        """Copies the root's tensor to all; of several tensors of one shape, the root's number `rootTensor`."""
         tensors = as_list(tensors)
         if isinstance(opts, int):
             opts, root = None, opts
@@ -597,7 +598,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
                            opts, (source, target) + keep, result, after)
 
     def barrier(self, opts=None):
-        """Ends when all ranks have come, and what this rank has started before has ended."""
+        """Ends when all ranks have called it and this rank's earlier operations have ended."""
         after = None
         if self._live and any(o.followed is not None and not o.ended for o in self._live):
             def after():
@@ -607,7 +608,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
         return self._start(_c.lib.barrier, (), opts, None, [], after)
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
-        """A barrier that names the ranks which do not come: the first one, or with `wait_all_ranks` all of them."""
+        """A barrier that names missing ranks: the first one, or with `wait_all_ranks` all of them."""
         self._barriers += 1
         monitored_barrier(self._store, self._rank, self._size, timeout or self._timeout, wait_all_ranks,
                           "{}/{}".format(self._given, self._barriers))
@@ -675,7 +676,7 @@ class ProcessGroupTessera(dist.ProcessGroup):
         self.shutdown()
 
     def shutdown(self):
-        """Ends the group here; operations that go on fail."""
+        """Ends the group on this rank; operations in flight fail."""
         if not self._open:
             return
         self._open = False

@@ -1,4 +1,4 @@
-"""A barrier that says who is missing: through the store, so that it also works in a group that has failed."""
+"""A barrier that names missing ranks. It uses the store, so that it also works in a group that has failed."""
 import time
 from datetime import timedelta
 

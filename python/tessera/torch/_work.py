@@ -22,7 +22,8 @@ _SLICE = 500  # maximum ms that a wait spends in C before Python checks for sign
 
 
 class Operation:
-    """A started operation: its handle, what must live until it ends, what is copied afterwards, its result."""
+    """A started operation: its handle, the objects it needs until it ends, the copies made afterwards, and its
+    result."""
     __slots__ = ("handle", "keep", "after", "result", "error", "ended", "followed", "__weakref__")
 
     def __init__(self, handle, keep, after, result):
@@ -66,7 +67,7 @@ class Operation:
         self.ended = True
 
     def value(self, _=None):
-        """The result, or raises what it ended with."""
+        """Returns the result, or raises the error with which the operation ended."""
         if self.error is not None:
             raise self.error
         return self.result
@@ -80,7 +81,7 @@ class Operation:
 
 
 class Follower:
-    """A thread that waits for operations in the order given and then runs what is to follow."""
+    """A thread that waits for operations in the order given, and runs the continuation of each."""
 
     def __init__(self, name):
         self._name, self._tasks, self._wake, self._closed = name, collections.deque(), threading.Condition(), False
@@ -96,7 +97,7 @@ class Follower:
             self._wake.notify()
 
     def follow(self, operation):
-        """From now on this thread ends the operation: others wait for an event."""
+        """Makes this thread the one that ends the operation: other threads wait for an event."""
         if operation.followed is None and not operation.ended:
             event = threading.Event()
             with self._wake:
@@ -131,7 +132,7 @@ class Follower:
 
 
 class OrderedFuture(Future):
-    """A future whose Python callbacks run on the group's follower, also when it is complete already."""
+    """A future whose Python callbacks run on the group's follower, even if it is already complete."""
 
     def _of(self, follower):
         self._follower = follower
@@ -235,7 +236,7 @@ class OperationWork(Work):
 
 
 class EndedWork(Work):
-    """The Work of an operation that was over when the call returned."""
+    """The Work of an operation that had ended when the call returned."""
 
     def __init__(self, result, follower):
         super().__init__()
@@ -271,7 +272,7 @@ def _of_cpp(work):
 
 
 class SeveralWork(Work):
-    """The Work of several operations of one call: ended when all have."""
+    """The Work of several operations of one call; it ends when all have ended."""
 
     def __init__(self, works, result):
         super().__init__()

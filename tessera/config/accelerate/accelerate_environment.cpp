@@ -253,7 +253,8 @@ std::string packed_accelerate(const Value& file) {
                                                                  "deepspeed_hostfile",
                                                                  "deepspeed_exclusion_filter",
                                                                  "deepspeed_inclusion_filter"};
-  const bool devices = asks_for_xla(file);  // num_processes is their number, and the training process opens them
+  // For XLA, num_processes is the number of devices, which the training process itself opens.
+  const bool devices = asks_for_xla(file);
   const auto without = [devices](const Value& from) {
     Value kept = Value::make_object();
     kept.set_where(from.where());

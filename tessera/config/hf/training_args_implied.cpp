@@ -44,7 +44,7 @@ constexpr ProgramDefault program_defaults[] = {
     {"LLaVA", "lora_enable", "lora_target_modules", "all-linear"},
 };
 
-/// Whether the argument is a true boolean, or requests 4-bit weights.
+/// Whether the argument is set to true or, for `bits`, requests 4-bit weights.
 bool asks(std::string_view argument, const std::string& text) {
   return argument == "bits" ? trim(text) == "4" : parse_bool(trim(text)) == true;
 }

@@ -333,7 +333,7 @@ constexpr TrainingArgument arguments[] = {
     acts("mm_projector_type", Shape::word, "LLaVA"),
     acts("mm_projector_lr", Shape::word, "LLaVA"),
     refused("mm_use_im_start_end", Shape::boolean, "false",
-            "special tokens around images are not implemented: remove it (LLaVA 1.5 is trained without)"),
+            "special tokens around images are not implemented: remove it (LLaVA 1.5 is trained without them)"),
     ignored("mm_use_im_patch_token", Shape::boolean, "true", "the token that it adds to the vocabulary is never used"),
     refused("unfreeze_mm_vision_tower", Shape::boolean, "false", "the tower is not trained: remove it"),
     refused("mm_patch_merge_type", Shape::word, "flat", "it is for images in several parts, which are not implemented"),

@@ -515,8 +515,8 @@ class Reader {
     if (typed("decoupled_lr") && !typed("decoupled_min_lr")) {
       a_.problem(name,
                  concat(format_real(rate),
-                        " with --decoupled-lr needs --decoupled-min-lr: without it both rates rise in proportion, and "
-                        "not from the same value"),
+                        " with --decoupled-lr needs --decoupled-min-lr: without it both rates rise in proportion "
+                        "instead of starting from the same value"),
                  {"lr_scheduler_kwargs"});
       return "";
     }

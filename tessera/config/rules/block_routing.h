@@ -50,8 +50,9 @@ std::optional<RandomLtd> read_data_efficiency(const Value& section, CompressionR
 std::optional<ProgressiveLayerDrop> parse_progressive_layer_drop(const std::string& text);
 std::optional<RandomLtd> parse_data_efficiency(const std::string& text);
 
-/// Replaces both settings by the text of their sections. Each may be a file with the section or with a DeepSpeed
-/// configuration that contains it, or the section itself; becomes empty if it is not enabled.
+/// Replaces both settings by the text of their sections. Each setting may be a file with the section or with a
+/// DeepSpeed configuration that contains it, or the section itself. A setting whose section is not enabled becomes
+/// empty.
 void settle_block_routing(Resolved& resolved, Problems& problems);
 
 /// Adds settings that block routing cannot be combined with to `problems`.

@@ -66,8 +66,8 @@ void RowStream::check_state(const Value& state) const {
   const auto differs = [&](const char* what, const std::string& was, const std::string& is) {
     throw InputError(concat("--resume_from_checkpoint: the checkpoint was made from a stream with different ", what,
                             " (", was, "; current: ", is,
-                            "), so its position in the data does not apply: use the same, or start a new "
-                            "run from its weights (--model_name_or_path)"));
+                            "), so its position in the data does not apply: resume with the same "
+                            "stream, or start a new run from its weights (--model_name_or_path)"));
   };
   if (state.at("settings").as_string() != settings_) differs("settings", state.at("settings").as_string(), settings_);
   if (state.at("files").as_string() != files_)

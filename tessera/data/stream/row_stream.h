@@ -46,7 +46,7 @@ class RowStream final : public Dataset {
   /// Returns the first rows, about `max_tokens` tokens, for inspection.
   std::shared_ptr<const Dataset> sample(std::int64_t max_tokens = std::int64_t{1} << 18) const;
 
-  std::int64_t size() const override;  ///< endless: more rows than a run has steps
+  std::int64_t size() const override;  ///< a stream is endless: a number larger than any run can use
   std::int64_t max_length() const override { return max_length_; }
   std::int64_t length(std::int64_t row) const override;
   Row read(std::int64_t row) const override;

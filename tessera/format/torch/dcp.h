@@ -21,7 +21,7 @@ namespace tessera::format {
 /// A part of a tensor: the elements from offsets to offsets + sizes.
 struct DcpBox {
   std::vector<std::int64_t> offsets, sizes;
-  std::string file;                     ///< plain name in the folder
+  std::string file;                     ///< name of a file in the folder, without a path
   std::uint64_t begin = 0, length = 0;  ///< byte range in that file, which is a torch.save file
 };
 

@@ -86,8 +86,8 @@ struct StoreServer::Impl {
     }
     const std::size_t largest = std::numeric_limits<std::uint32_t>::max() / 2;
     if (options.limits.value_bytes > largest || options.limits.pending < 1 || options.limits.connections < 1) {
-      throw InputError(concat("limits of the rendezvous store: values of at most ", largest,
-                              " bytes, and at least one ", "connection and one pending one"));
+      throw InputError(concat("limits of the rendezvous store: values may have at most ", largest,
+                              " bytes, and at least one ", "connection and one pending connection must be allowed"));
     }
     listener = listen_on(options.address, options.port, port);
     epoll = UniqueFd(epoll_create1(EPOLL_CLOEXEC));

@@ -30,7 +30,8 @@ class Search {
  public:
   Search(const ChainTimes& chain, const Schedule& schedule)
       : chain_(chain),
-        // Every simulation would add messages again; their cost does not depend on the cut.
+        // Computations only: time_schedule() adds the messages to each candidate, and their cost does not depend on the
+        // cut.
         schedule_(computations_of(schedule)),
         left_(most_actions / std::max<std::int64_t>(1, count_actions(schedule_))) {}
 

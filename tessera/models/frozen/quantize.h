@@ -17,8 +17,8 @@ struct ModelConfig;
 
 namespace tessera::models {
 
-/// The configured form of frozen weights; nullopt: not quantized. If both forms are requested, which config/rules/
-/// refuses, four bits.
+/// The configured form of frozen weights; nullopt: not quantized. Returns the four-bit form if both are requested
+/// (config/rules/ refuses that combination).
 std::optional<nn::QuantizedForm> quantized_form(const ModelConfig& config);
 
 /// Keeps the weights of all linear maps in the model's blocks in few bits. Weights without memory (load_model_deferred)

@@ -27,7 +27,7 @@ struct WithLoss : torch::autograd::Function<WithLoss> {
 }  // namespace
 
 at::Tensor expert_counts(const at::Tensor& ids, std::int64_t experts, const at::Tensor& mask) {
-  TESSERA_CHECK(ids.scalar_type() == at::kLong && ids.dim() >= 1, "experts of tokens must be int64 [..., k]");
+  TESSERA_CHECK(ids.scalar_type() == at::kLong && ids.dim() >= 1, "the tokens' expert ids must be int64 [..., k]");
   at::Tensor counted = ids;
   if (mask.defined()) counted = counted.masked_fill(mask.logical_not().unsqueeze(-1), -1);
   const at::Tensor flat = (counted + 1).reshape({-1});

@@ -177,8 +177,9 @@ Permutation sorted_there(const at::Tensor& given, std::int64_t experts, std::int
 at::Tensor host_counts(const Permutation& p) { return p.known.defined() ? p.known : p.counts.cpu(); }
 
 Permutation permutation_of(const at::Tensor& ids, std::int64_t experts, std::int64_t padded_to, bool complete) {
-  TESSERA_CHECK(ids.dim() == 2 && ids.scalar_type() == at::kLong, "experts of tokens must be int64 [N, k]; they are ",
-                c10::str(ids.scalar_type()), " ", c10::str(ids.sizes()));
+  TESSERA_CHECK(ids.dim() == 2 && ids.scalar_type() == at::kLong,
+                "the tokens' expert ids must be int64 [N, k]; they are ", c10::str(ids.scalar_type()), " ",
+                c10::str(ids.sizes()));
   return ids.is_cuda() ? sorted_there(ids, experts, padded_to, complete) : sorted_here(ids, experts, padded_to);
 }
 

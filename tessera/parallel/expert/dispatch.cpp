@@ -41,7 +41,7 @@ struct Journey : torch::CustomClassHolder {
   std::vector<Chunk> chunks;
   std::vector<comm::Work> under_way;  ///< by chunk
   std::vector<at::Tensor> gradients;  ///< by chunk: gradients of its results, received here
-  std::vector<std::int64_t> sizes;    ///< the sizes of all rows that this rank sends
+  std::vector<std::int64_t> sizes;    ///< shape of the tensor of all rows that this rank sends
   at::Tensor gathered;                ///< [sizes], filled by chunks: results; in backward, gradients of rows
 
   /// Waits for the rows of chunk j and releases the rows that were sent.

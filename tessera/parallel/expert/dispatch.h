@@ -20,10 +20,10 @@ struct DispatchOptions {
   c10::intrusive_ptr<nn::SourceGradients> per_source = {};
 };
 
-/// Like nn::experts() of all ranks' experts together: each rank of `group` holds the same number of experts, those of
+/// Like nn::experts() over the experts of all ranks: each rank of `group` holds the same number of experts, those of
 /// `weights`, numbered consecutively by rank. x [N, C], ids int64 [N, k], slot_weights [N, k] -> [N, C]. Collective,
 /// and so is its backward. Rows are sent in chunks of a few experts each: one chunk is computed while others are in
-/// flight, and `meanwhile` runs while the first is. With `per_source` there is one chunk.
+/// flight, and `meanwhile` runs while the first one is. With `per_source` there is one chunk.
 at::Tensor dispatched_experts(const comm::Group& group, const at::Tensor& x, const at::Tensor& ids,
                               const at::Tensor& slot_weights, const nn::ExpertWeights& weights,
                               const DispatchOptions& options, const nn::Meanwhile& meanwhile);

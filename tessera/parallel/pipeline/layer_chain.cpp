@@ -120,8 +120,8 @@ std::unique_ptr<LayerChain> chain_of(torch::nn::Module& root, std::vector<Pipeli
                               layer.name.empty() ? "name" : "function (PipelineLayer::forward)"));
     if (!names.insert(layer.name).second)
       throw InputError(concat("pipeline: two layers have the name '", layer.name,
-                              "'; a block that is used twice is two "
-                              "layers of different names with the same module in `modules`"));
+                              "'; to use a block twice, list two "
+                              "layers with different names and the same module in `modules`"));
     layers.push_back({layer.name, layer.modules.empty() ? std::vector{layer.name} : std::move(layer.modules)});
     functions.push_back(std::move(layer.forward));
   }

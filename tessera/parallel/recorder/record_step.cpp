@@ -310,7 +310,7 @@ RecordedStep StepRecorder::end(const std::string& name, const RecordOptions& opt
   return step;
 }
 
-/// During its lifetime, nn/ reports its products to `watcher`.
+/// While an object of this class lives, nn/ reports each of its products to `watcher`.
 class WatchProducts {
  public:
   explicit WatchProducts(nn::ProductWatcher& watcher) {

@@ -32,7 +32,7 @@ const char* symbol(Binary::Op op) {
 
 /// `value` is the output of an operation that may overflow, so it is read only if it did not.
 std::int64_t checked(bool overflows, const std::int64_t& value) {
-  if (overflows) fail("the result does not fit 64 bits");
+  if (overflows) fail("the result does not fit in 64 bits");
   return value;
 }
 

@@ -56,7 +56,7 @@ std::string number_in(Machine& machine, const Value& value, const Spec& spec, bo
   std::string digits;
   bool negative = false;
   if (whole) {
-    if (!value.is_integer() && !(std::fabs(value.real()) < 9.2e18)) fail("the integer does not fit 64 bits");
+    if (!value.is_integer() && !(std::fabs(value.real()) < 9.2e18)) fail("the integer does not fit in 64 bits");
     const std::int64_t integer = value.is_integer() ? value.integer() : static_cast<std::int64_t>(value.real());
     negative = integer < 0;
     digits = std::to_string(negative ? 0 - static_cast<std::uint64_t>(integer) : static_cast<std::uint64_t>(integer));

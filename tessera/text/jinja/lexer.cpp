@@ -211,7 +211,8 @@ class Lexer {
     add(Token::Kind::name, begin, std::string(text_.substr(begin, at_ - begin)));
   }
 
-  /// Skips digits with single underscores between them from `at` on; returns their end (`at` without digits).
+  /// Returns the end of the digits that start at `at`, which may be separated by single underscores; returns `at` if
+  /// no digit starts there.
   std::size_t digits_end(std::size_t at, int base) const {
     while (at < text_.size()) {
       if (digit_value(text_[at], base) >= 0)
@@ -270,7 +271,7 @@ class Lexer {
     std::int64_t value = 0;
     for (const char c : without_underscores(base == 10 ? begin : begin + 2, end))
       if (__builtin_mul_overflow(value, base, &value) || __builtin_add_overflow(value, digit_value(c, base), &value))
-        fail_at(begin, "the number does not fit 64 bits");
+        fail_at(begin, "the number does not fit in 64 bits");
     if (base == 10 && text_[begin] == '0' && value != 0) fail_at(begin, "a number begins with 0");
     at_ = end;
     add(Token::Kind::integer, begin).integer = value;

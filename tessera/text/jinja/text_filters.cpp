@@ -151,7 +151,7 @@ Value int_filter(Machine& /*machine*/, const Value& input, const Given& given) {
     if (std::isinf(*real)) fail("an infinite number cannot be converted to int");
   }
   if (!real || !std::isfinite(*real)) return otherwise;
-  if (std::fabs(*real) >= 9.2e18) fail("", *real, " as an integer does not fit 64 bits");
+  if (std::fabs(*real) >= 9.2e18) fail("", *real, " as an integer does not fit in 64 bits");
   return Value::of(static_cast<std::int64_t>(*real));
 }
 

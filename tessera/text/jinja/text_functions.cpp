@@ -269,7 +269,7 @@ std::optional<std::int64_t> parse_python_integer(std::string_view text, int base
   for (const char c : *digits)
     if (__builtin_mul_overflow(value, base, &value) ||
         __builtin_add_overflow(value, negative ? -digit(c) : digit(c), &value))
-      fail("the integer '", text, "' does not fit 64 bits");
+      fail("the integer '", text, "' does not fit in 64 bits");
   return value;
 }
 

@@ -18,8 +18,8 @@ constexpr const char* kMark = ".tessera-job";
 
 std::string mark_path(const std::string& output_dir) { return path_join(output_dir, kMark); }
 
-/// Whether the job wrote the checkpoint. The checkpoint itself names its job, because clocks may be set back. True if
-/// the state is unreadable.
+/// Whether the job wrote the checkpoint, judged by the job named in the checkpoint rather than by times, because clocks
+/// may be set back. True if the state is unreadable.
 bool may_be_of_job(const std::string& folder, const std::string& job) {
   if (!path_exists(path_join(folder, format::kManifestName))) return false;  // half written
   try {

@@ -29,7 +29,8 @@ Start choose_start(const RunConfig& config, const comm::World& world, const std:
         newest_whole(own.value_or(std::vector<checkpoint::StepFolder>()), group, rules, rejected).value_or("");
   if (start.checkpoint.empty()) {
     OutputConfig output = config.output;
-    start.overwrite = start.restarted && output.resume_from_checkpoint.empty();  // files of the failed generation
+    // After a restart, the folder may contain the failed generation's files.
+    start.overwrite = start.restarted && output.resume_from_checkpoint.empty();
     if (start.overwrite) output.overwrite_output_dir = true;
     run_on_all_ranks(group, [&] { check_output_folder(output); });
     start.checkpoint = checkpoint_to_resume(output, group, rules, rejected);

@@ -35,7 +35,7 @@ std::optional<LogPoint> read_log_point(std::string_view line);
 template <class Line>
 class LogSample {
  public:
-  /// `buckets`: maximum number of buckets for steps, for evaluations and for ends, each.
+  /// `buckets`: maximum number of buckets for each of steps, evaluations and ends.
   explicit LogSample(std::int64_t buckets) : steps_(buckets), evaluations_(buckets), ends_(buckets) {}
 
   /// A point without a step counts as step 0 or as the last of its kind.

@@ -109,7 +109,7 @@ struct EvalMetrics {
   std::int64_t tokens = 0;             ///< scored tokens; for pairs of answers: pairs; for a classifier: rows
   std::int64_t rows = 0, batches = 0;  ///< rows: of the whole validation set; batches: of this rank
   double seconds = 0;                  ///< duration
-  /// means over the whole validation set, in which case loss is the mean over its pairs
+  /// means over the whole validation set; if `preference.measured`, `loss` is the mean over its pairs
   PreferenceMetrics preference = {};
   ClassMetrics classes = {};  ///< metrics of a classifier, over the whole validation set
   /// False if the loss is not that of predicted tokens but of pairs of answers or of classes; perplexity is not

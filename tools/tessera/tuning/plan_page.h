@@ -9,7 +9,8 @@
 namespace tessera::tool {
 
 struct PageOptions {
-  double tokens = 0;    ///< tokens of the training whose price is shown; 0: 20 per parameter (Hoffmann et al. 2022)
+  /// number of training tokens for which the price is shown; 0: 20 per parameter (Hoffmann et al. 2022)
+  double tokens = 0;
   double price = 0;     ///< dollars per device and hour; 0: unknown
   std::string command;  ///< command that runs the best plan
 };

@@ -4,7 +4,7 @@
 >>> optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 >>> hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
-Tensors of the CPU. docs/python.md says what differs.
+For CPU tensors only. docs/python.md lists the differences from Horovod.
 """
 from . import elastic  # noqa: F401
 from ._api import (Adasum, Average, Max, Min, Product, ProcessSet, Sum, add_process_set, allgather,  # noqa: F401

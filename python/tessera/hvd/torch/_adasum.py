@@ -11,7 +11,7 @@ from tessera.torch._arguments import CODES
 
 
 def combine(a, b):
-    """Adasum of two fp64 vectors. A zero vector leaves the other one as it is."""
+    """Adasum of two fp64 vectors. If one vector is zero, the result is the other one."""
     dot, aa, bb = torch.dot(a, b), torch.dot(a, a), torch.dot(b, b)
     left = 1.0 - (dot / (2 * aa) if aa > 0 else 0.0)
     right = 1.0 - (dot / (2 * bb) if bb > 0 else 0.0)
@@ -19,7 +19,7 @@ def combine(a, b):
 
 
 def adasum(group, size, tensor):
-    """The Adasum of `tensor` over the ranks of a C group, equal on all. ValueError: `size` is no power of two."""
+    """The Adasum of `tensor` over the ranks of a C group, equal on all. ValueError if `size` is not a power of two."""
     if size & (size - 1):
         raise ValueError("tessera: Adasum takes a power of two of ranks, not {}".format(size))
     own = tensor.contiguous()

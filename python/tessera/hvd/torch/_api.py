@@ -1,6 +1,6 @@
-"""Horovod's functions on tensors of the CPU: init(), topology, process sets, collectives with their asynchronous forms.
+"""Horovod's functions for CPU tensors: init(), topology, process sets, collectives and their asynchronous forms.
 
-Names identify operations: ranks may hand them in in any order and from any thread; without a name the order must be
+Names identify operations: ranks may submit them in any order and from any thread; without names the order must be
 equal.
 An asynchronous form returns a handle for synchronize() and poll().
 """
@@ -29,7 +29,7 @@ class ProcessSet:
         self.ranks, self.process_set_id = sorted(ranks_or_comm), None
 
     def included(self):
-        """Whether this rank is one of them."""
+        """Whether this rank is in the set."""
         return rank() in self.ranks
 
     def rank(self):
@@ -53,11 +53,10 @@ class _State:
 
 
 def init(comm=None, process_sets=None):
-    """Meets the other ranks, as the launcher of this process has described them (tessera launch, torchrun, mpirun,
-    srun,
-    RANK and WORLD_SIZE by hand); nothing described: one rank. `process_sets`: registered at once, equal on all
-    ranks. Horovod's variables count: HOROVOD_TIMELINE, HOROVOD_GLOO_TIMEOUT_SECONDS, HOROVOD_START_TIMEOUT,
-    HOROVOD_GLOO_IFACE, HOROVOD_FUSION_THRESHOLD."""
+    """Connects to the other ranks, as described by the launcher of this process (tessera launch, torchrun, mpirun,
+    srun, RANK and WORLD_SIZE set by hand); a world of one rank if there is no description. `process_sets`: registered
+    at once, equal on all ranks. Horovod's variables that act: HOROVOD_TIMELINE, HOROVOD_GLOO_TIMEOUT_SECONDS,
+    HOROVOD_START_TIMEOUT, HOROVOD_GLOO_IFACE, HOROVOD_FUSION_THRESHOLD."""
     if _State.engine is not None:
         return
     if comm is not None:
@@ -77,13 +76,12 @@ def init(comm=None, process_sets=None):
 
 
 def _end(failed):
-    """A script that ends without shutdown(): what it has handed in is finished, unless an exception ended it."""
+    """Runs when a script ends without shutdown(): finishes started operations, unless an exception ended the script."""
     shutdown(0 if failed else _c.PATIENCE_AT_EXIT)
 
 
 def shutdown(seconds=None):
-    """Ends this rank's part. Orderly when all ranks call it: they meet first. `seconds`: how long it waits for the
-    others at most."""
+    """Shuts down this rank. If all ranks call it, they wait for each other first, for at most `seconds`."""
     engine, world = _State.engine, _State.world
     if engine is None:
         return
@@ -132,7 +130,7 @@ def local_size():
 
 
 def cross_rank():
-    """The number of this rank's host."""
+    """The index of this rank's host."""
     host = ctypes.c_int32()
     _c.call("host_of", _State.world, _engine().rank, ctypes.byref(host))
     return host.value
@@ -145,7 +143,7 @@ def cross_size():
 
 
 def is_homogeneous():
-    """Whether all hosts have equally many ranks."""
+    """Whether all hosts have the same number of ranks."""
     hosts = {}
     for r in range(size()):
         host = ctypes.c_int32()
@@ -164,7 +162,7 @@ gloo_built = gloo_enabled = _built(True)  # scripts call this to check for commu
 
 
 def add_process_set(process_set):
-    """Registers a set; all ranks call it with equal ranks, in one order."""
+    """Registers a set. All ranks must call it with the same ranks, and in the same order."""
     engine = _engine()
     one = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if one.process_set_id is not None:
@@ -187,7 +185,7 @@ def add_process_set(process_set):
 
 
 def remove_process_set(process_set):
-    """Unregisters a set; all ranks call it. False: it was not registered."""
+    """Unregisters a set. All ranks must call it. Returns False if the set was not registered."""
     number = process_set.process_set_id
     if number is None or number == 0:
         return False
@@ -211,7 +209,8 @@ class Handle:
 
 
 def synchronize(handle):
-    """Waits; the operation's result. HorovodInternalError: a rank is gone. ValueError: ranks disagree."""
+    """Waits for the operation and returns its result. HorovodInternalError: a rank is gone. ValueError: ranks
+    disagree."""
     return handle._finish(Engine.wait(handle._request))
 
 
@@ -221,7 +220,7 @@ def poll(handle):
 
 
 def _name(kind, name, number):
-    """Of an operation without a name: made from how many of the set had none before, equal where the order is."""
+    """A name for an unnamed operation, from the number of unnamed ones before it in the set: equal if the order is."""
     if name is not None:
         return "{}.{}".format(kind, name)
     with _State.lock:
@@ -286,7 +285,7 @@ def _submit_allreduce(kind, tensors, outputs, name, op, prescale, postscale, pro
 
 def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                     process_set=global_process_set):
-    """A handle; the result is a new tensor."""
+    """Returns a handle; the result is a new tensor."""
     out = torch.empty(tensor.shape, dtype=tensor.dtype)
     return _submit_allreduce("allreduce", [tensor], [out], name, _op_of(average, op), prescale_factor,
                              postscale_factor, process_set, lambda results: results[0])
@@ -294,7 +293,7 @@ def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.
 
 def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                      process_set=global_process_set):
-    """A handle; the result is written into `tensor`."""
+    """Returns a handle; the result is written into `tensor`."""
     return _submit_allreduce("allreduce", [tensor], [tensor], name, _op_of(average, op), prescale_factor,
                              postscale_factor, process_set, lambda results: results[0])
 
@@ -357,7 +356,7 @@ def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_facto
 
 
 def allgather_async(tensor, name=None, process_set=global_process_set):
-    """Rows of all ranks, whose number may differ; what follows the first dimension is equal."""
+    """The rows of all ranks. The number of rows may differ; the other dimensions must be equal."""
     _check(tensor)
     number, group, ranks, _ = _set(process_set)
     description = ("allgather", _dtype(tensor), (tuple(tensor.shape[1:]),), "", number)
@@ -403,7 +402,8 @@ def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
 
 
 def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
-    """Rows by `splits` (none: equal parts); the result is a tensor, with splits also how many rows came from each."""
+    """Exchanges rows by `splits` (none: equal parts); returns a tensor, with splits also the number of rows from each
+    rank."""
     _check(tensor)
     number, group, ranks, _ = _set(process_set)
     rows = tensor.shape[0] if tensor.dim() else 0
@@ -463,5 +463,6 @@ def barrier(process_set=global_process_set):
 
 
 def join(device=-1):
-    """For the rank whose data has ended: takes part with zeros until all have called it. The rank that came last."""
+    """For a rank that has no more data: contributes zeros until all ranks have called it. Returns the last rank to
+    join."""
     return _engine().join()

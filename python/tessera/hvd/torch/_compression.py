@@ -1,11 +1,11 @@
-"""Compression of what travels: Compression.none, Compression.fp16, or a class of one's own with these two methods."""
+"""Compression of sent data: Compression.none, Compression.fp16, or a user's class with these two methods."""
 import torch
 
 
 class NoneCompressor:
     @staticmethod
     def compress(tensor):
-        """(what travels, what decompress() needs)."""
+        """(the tensor to send, the context for decompress())."""
         return tensor, None
 
     @staticmethod
@@ -14,7 +14,7 @@ class NoneCompressor:
 
 
 class FP16Compressor:
-    """Floating point as fp16."""
+    """Sends floating-point tensors as fp16."""
 
     @staticmethod
     def compress(tensor):

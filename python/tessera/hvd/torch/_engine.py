@@ -1,11 +1,12 @@
-"""Operations by name, in any order and from any thread: what is negotiated, and who carries it out.
+"""Operations by name, in any order and from any thread: the negotiation between ranks, and the threads that run the
+operations.
 
-Every rank tells rank 0 (the leader) which operations it has; when all ranks of the set have one, the leader tells them
-to run it, to all in one order. A name with its description is agreed upon once and is a number from then on. Each rank
-has a thread that sends, and one that receives orders and runs them; the leader has a thread for each other rank and one
-that decides. What arrives together is told and run together: small reductions travel as one.
+Every rank reports its operations to rank 0 (the leader); when all ranks of the set have reported one, the leader orders
+them to run it, to all in one order. A name with its description is agreed upon once and is a number from then on. Each
+rank has a thread that sends, and one that receives orders and runs them; the leader has a thread for each other rank
+and one that decides. Operations that arrive together are ordered and run together: small reductions are sent as one.
 
-A rank that has joined takes part in the reductions and gathers of the others with zeros and nothing.
+A rank that has joined contributes zeros to the others' reductions, and no rows to their gathers.
 """
 import ctypes
 import os
@@ -26,7 +27,7 @@ class HorovodInternalError(RuntimeError):
 
 
 class Request:
-    """One operation of this rank: `description` is what must agree on all ranks; `run(engine)` carries it out."""
+    """One operation of this rank: `description` must be equal on all ranks; `run(engine)` runs it."""
 
     def __init__(self, name, description, run):
         self.name, self.description, self.run = name, description, run
@@ -38,7 +39,7 @@ class Request:
 
 
 class Channel:
-    """Messages of any length over a socket; receiving by one thread. `peer`: a rank, for errors."""
+    """Messages of any length over a socket. Only one thread may receive. `peer`: the other rank, for errors."""
 
     def __init__(self, connection, peer):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -76,9 +77,9 @@ class Channel:
 
 
 def meet(world, rank, size):
-    """Channels of rank 0 to all others, by rank; of another rank to rank 0. Who connects shows a secret that rank 0 has
-    put into the world's store. A socket, because waiting for long in a receive of the library, which is what a rank
-    without work does, counts as a deadlock there."""
+    """Channels of rank 0 to all others, by rank; of another rank to rank 0. A connecting rank sends a secret that rank
+    0 has put into the world's store. A socket, because waiting for long in a receive of the library, which is what a
+    rank without work does, counts as a deadlock there."""
     key = b"hvd.leader"
     if rank == 0:
         secret = os.urandom(16)
@@ -150,7 +151,7 @@ class Leader:
         self._waiting.setdefault(item, set()).add(rank)
 
     def decide(self):
-        """Gives the orders that can be given: [("run", number, None or (name, description))] and others."""
+        """Returns the orders that are ready: [("run", number, None or (name, description))] and others."""
         orders = {r: [] for r in range(self._size)}
         for number in list(self._waiting):
             have = self._waiting.get(number)
@@ -196,13 +197,13 @@ class Leader:
 
 
 def describe(description):
-    """A description for people: the kind and what else was stated."""
+    """A readable description: the operation's kind and its other properties."""
     return " ".join(str(part) for part in description if part not in (None, ""))
 
 
 class Engine:
-    """The negotiation of one world, and its threads. `zeros(engine, description)` takes part for a joined rank.
-    `fusion_bytes`: of reductions that travel as one."""
+    """The negotiation of one world, and its threads. `zeros(engine, description)` runs it for a joined rank.
+    `fusion_bytes`: maximum bytes of reductions that are sent as one."""
 
     def __init__(self, world, rank, size, zeros, fusion_bytes=16 << 20):
         self._fusion_bytes = fusion_bytes
@@ -237,7 +238,7 @@ class Engine:
     # ---- called by the program's threads ----
 
     def submit(self, name, description, run, ranks):
-        """Hands in an operation; returns its Request. ValueError: the name is in flight already."""
+        """Submits an operation; returns its Request. ValueError if an operation with this name is in flight."""
         request = Request(name, description, run)
         with self._lock:
             if self._broken is not None:
@@ -258,7 +259,7 @@ class Engine:
 
     @staticmethod
     def wait(request):
-        """The result of a request, or HorovodInternalError (ranks disagree, a rank is gone)."""
+        """Returns the result of a request; raises HorovodInternalError if a rank is gone or the ranks disagree."""
         while not request.event.wait(0.5):  # in steps: Ctrl-C
             pass
         if request.error is not None:
@@ -268,7 +269,7 @@ class Engine:
         return request.result
 
     def join(self):
-        """Takes part in what the others do until all have joined; the rank that joined last."""
+        """Takes part in the others' operations until all ranks have joined; returns the rank that joined last."""
         if self.size == 1:
             return 0
         request = Request("join", ("join",), None)
@@ -281,7 +282,7 @@ class Engine:
         return self.wait(request)
 
     def fail(self, error):
-        """Everything in flight, and everything to come, fails with this; rank 0 tells the others why."""
+        """Makes all current and future operations fail with this error; rank 0 sends the reason to the others."""
         with self._lock:
             first = self._broken is None
             if first:
@@ -374,7 +375,7 @@ class Engine:
             self._run(ready)
 
     def _run(self, requests):
-        """Runs them in order; neighbours that can travel together do (see _operations.py)."""
+        """Runs them in order; adjacent ones are combined where possible (see _operations.py)."""
         at = 0
         while at < len(requests):
             count = 1

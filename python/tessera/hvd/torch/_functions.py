@@ -21,7 +21,7 @@ def broadcast_parameters(params, root_rank, process_set=global_process_set):
 
 
 def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
-    """Any picklable object; returns the root's."""
+    """Broadcasts any picklable object; returns the root's."""
     data = torch.empty(0, dtype=torch.uint8)
     if rank() == root_rank:
         data = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
@@ -35,7 +35,7 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
 
 
 def allgather_object(obj, name=None, process_set=global_process_set):
-    """The objects of all ranks of the set, in their order."""
+    """The objects of all ranks of the set, in rank order."""
     data = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
     sizes = allgather(torch.tensor([data.numel()]), name and name + ".sizes", process_set)
     rows = allgather(data, name and name + ".data", process_set)
@@ -44,7 +44,7 @@ def allgather_object(obj, name=None, process_set=global_process_set):
 
 
 def broadcast_optimizer_state(optimizer, root_rank, model=None):
-    """The state of the root's optimizer, also where it is empty elsewhere."""
+    """Broadcasts the state of the root's optimizer, also to ranks on which it is empty."""
     buffer = io.BytesIO()
     if rank() == root_rank:
         torch.save(optimizer.state_dict(), buffer)

@@ -66,7 +66,7 @@ class Allreduce:
 
 
 class Allgather:
-    """Rows of all ranks, in their order; the number of rows may differ."""
+    """The rows of all ranks, in rank order; the number of rows may differ."""
 
     def __init__(self, group, size, tensor):
         self.group, self.size, self.tensor = group, size, tensor
@@ -88,7 +88,7 @@ class Allgather:
 
 
 class Broadcast:
-    """The root's values into `output`."""
+    """Writes the root's values to `output`."""
 
     def __init__(self, group, root, tensor, output):
         self.group, self.root, self.tensor, self.output = group, root, tensor, output
@@ -129,7 +129,8 @@ class Alltoall:
 
 
 class Reducescatter:
-    """Rows of the reduction: rank r gets the r-th part; the first ranks get one row more where it does not divide."""
+    """Rows of the reduction: rank r gets the r-th part; if the rows do not divide evenly, the first ranks get one
+    more."""
 
     def __init__(self, group, rank, size, op, prescale, postscale, tensors):
         self.group, self.rank, self.size, self.op, self.tensors = group, rank, size, op, tensors
@@ -161,7 +162,7 @@ class Barrier:
 
 
 def zeros(engine, description):
-    """What a rank that has joined does in an operation of the others: reductions of zeros, gathers of nothing."""
+    """How a joined rank takes part in the others' operations: zeros for reductions, no rows for gathers."""
     kind, dtype, shapes, op, set_id = description[:5]
     group, members = engine.groups[set_id], engine.set_ranks[set_id]
     if kind == "barrier":

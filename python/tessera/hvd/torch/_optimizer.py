@@ -1,4 +1,4 @@
-"""DistributedOptimizer: gradients are reduced while backward goes on, and step() waits for them."""
+"""DistributedOptimizer: gradients are reduced during backward, and step() waits for them."""
 import contextlib
 import warnings
 
@@ -66,7 +66,7 @@ class _Distributed:
             self._hvd_reduce_group(place, members)
 
     def _hvd_reduce(self, p):
-        """(handle or handles, what turns the result into the gradient)."""
+        """(handle or handles, the function that turns the result into the gradient)."""
         name, gradient, passes = self._hvd_names[p], p.grad, self._hvd_passes
         if gradient.is_sparse and not self._hvd_sparse_as_dense:
             return self._hvd_reduce_sparse(name, p)
@@ -110,7 +110,7 @@ class _Distributed:
         return finish
 
     def synchronize(self):
-        """Waits for all gradients. Parameters without one in this step have it reduced as zeros, as on other ranks."""
+        """Waits for all gradients. A parameter without a gradient in this step contributes zeros."""
         if self._hvd_set.size() > 1:
             for p in self._hvd_names:
                 if p.requires_grad and p not in self._hvd_handles:
@@ -126,7 +126,7 @@ class _Distributed:
 
     @contextlib.contextmanager
     def skip_synchronize(self):
-        """step() inside does not wait: synchronize() was called before, e.g. for clipping."""
+        """Inside this context, step() does not wait: synchronize() was called before, e.g. for clipping."""
         self._hvd_wait = False
         try:
             yield
@@ -179,7 +179,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
                          process_set=global_process_set):
     """The optimizer, whose step() uses gradients that are reduced over the ranks of the set. `op`: Average, Sum,
     Adasum.
-    `groups`: a number, or lists of parameters, that travel together. ValueError: contradictory settings."""
+    `groups`: a number, or lists of parameters that are reduced together. ValueError: contradictory settings."""
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("tessera: gradient_predivide_factor goes with op=Average")
     mixin = _DistributedAdasum if op == Adasum else _Distributed

@@ -1,13 +1,13 @@
-"""Training that goes on when a rank fails: elastic.run and State, with Horovod's names.
+"""Training that continues after a rank fails: elastic.run and State, with Horovod's names.
 
 >>> state = hvd.elastic.TorchState(model=model, optimizer=optimizer, epoch=0)
 >>> @hvd.elastic.run
 ... def train(state): ...
 
-When a collective fails, or when hosts have changed (HostsUpdatedInterrupt), run() goes back to the last commit,
+When a collective fails, or when hosts have changed (HostsUpdatedInterrupt), run() returns to the last commit,
 meets the
-other ranks again and calls the function once more. Who starts and ends processes is the launcher (`tessera launch`, or
-torchrun, with restarts): the ranks that meet are those which it has started.
+other ranks again and calls the function again. Processes are started and ended by the launcher (`tessera launch`, or
+torchrun, with restarts): the ranks that meet are the ones it started.
 """
 import copy
 import functools
@@ -18,7 +18,8 @@ from ._functions import broadcast_object, broadcast_optimizer_state, broadcast_p
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """Hosts were added or removed: nothing was lost, the ranks meet again. `skip_sync`: no state has to be sent."""
+    """Hosts were added or removed: nothing was lost, and the ranks meet again. `skip_sync`: no state needs to be
+    sent."""
 
     def __init__(self, skip_sync=False):
         super().__init__("hosts have changed")
@@ -26,7 +27,7 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 class State:
-    """What must survive. Subclasses say how it is saved, restored and sent from rank 0."""
+    """The state that must survive a failure. Subclasses define how it is saved, restored and sent from rank 0."""
 
     def __init__(self, **values):
         self._reset_callbacks, self._updated = [], False
@@ -48,7 +49,7 @@ class State:
         self._updated = True
 
     def commit(self):
-        """Saves, and looks whether hosts have changed."""
+        """Saves the state, and checks whether hosts have changed."""
         self.save()
         self.check_host_updates()
 
@@ -85,7 +86,7 @@ class ObjectState(State):
             setattr(self, name, copy.deepcopy(value))
 
     def sync(self):
-        """Rank 0's values everywhere."""
+        """Sets the values of rank 0 on all ranks."""
         self.save()
         self._saved = broadcast_object(self._saved, 0, "elastic.objects")
         self.restore()
@@ -122,7 +123,7 @@ class TorchState(ObjectState):
 
 
 def run(function):
-    """Decorator of function(state, ...): calls it until it returns, see above."""
+    """Decorator for function(state, ...): calls it until it returns; see above."""
     @functools.wraps(function)
     def wrapped(state, *args, **kwargs):
         skip_sync, restarts = False, 0
