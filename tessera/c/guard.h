@@ -5,6 +5,7 @@
 
 #include <tessera/c/tessera_c.h>
 #include <tessera/wire/failure.h>
+#include <tessera/wire/inside.h>
 
 #include <cstdint>
 #include <exception>
@@ -19,6 +20,7 @@ tessera_status remember(wire::Code code, const char* text) noexcept;
 /// Runs `body` and converts its exception to a status.
 template <class Body>
 tessera_status guarded(const Body& body) noexcept {
+  const wire::Inside inside;
   try {
     body();
     return TESSERA_OK;

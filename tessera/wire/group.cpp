@@ -129,7 +129,7 @@ void Group::add(const Request& request, Work::Parts& parts) {
       if (!root) output = const_cast<void*>(input);  // other ranks send their input and receive nothing
       break;
     case Op::reduce_scatter:
-      if (request.prescale != 1 || input == output) own_copy();
+      if (request.prescale != 1 || (output >= input && output < bytes_at(input) + bytes)) own_copy();
       if (request.prescale != 1)
         scale(request.dtype, keep.get(), payload_elements(request, place_.size), request.prescale);
       break;

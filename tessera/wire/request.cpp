@@ -73,15 +73,18 @@ Need need_of(const Request& request, int rank, int size) {
   return {};
 }
 
-// Whether the operation allows input to be exactly a part of output: this rank's, of an all_gather.
-bool is_own_part(const Request& request, int rank, std::int64_t input_bytes, std::int64_t width) {
-  if (request.op != Op::all_gather) return false;
+// Whether the smaller of the two buffers is exactly this rank's part of the larger one, in an operation that allows it:
+// the input of all_gather and gather, the output of reduce_scatter and scatter.
+bool is_own_part(const Request& request, int rank, std::int64_t width) {
+  const bool gathers = request.op == Op::all_gather || request.op == Op::gather;
+  if (!gathers && request.op != Op::reduce_scatter && request.op != Op::scatter) return false;
   const auto own = static_cast<std::ptrdiff_t>(rank);
-  const std::int64_t before =
-      request.uneven
-          ? std::accumulate(request.output_counts.begin(), request.output_counts.begin() + own, std::int64_t{0}) * width
-          : rank * input_bytes;
-  return static_cast<const std::byte*>(request.input) == static_cast<const std::byte*>(request.output) + before;
+  const std::int64_t before = request.uneven ? std::accumulate(request.output_counts.begin(),
+                                                               request.output_counts.begin() + own, std::int64_t{0})
+                                             : rank * request.count;
+  const auto* const part = static_cast<const std::byte*>(gathers ? request.input : request.output);
+  const auto* const whole = static_cast<const std::byte*>(gathers ? request.output : request.input);
+  return part == whole + before * width;
 }
 
 void check_overlap(const Request& request, int rank, const Need& need, std::int64_t width) {
@@ -92,10 +95,13 @@ void check_overlap(const Request& request, int rank, const Need& need, std::int6
   const bool apart = input + static_cast<std::uintptr_t>(input_bytes) <= output ||
                      output + static_cast<std::uintptr_t>(output_bytes) <= input;
   if (apart || (input == output && input_bytes == output_bytes)) return;
-  if (is_own_part(request, rank, input_bytes, width)) return;
+  if (is_own_part(request, rank, width)) return;
   refuse(request, "the input (", input_bytes, " bytes) and the output (", output_bytes,
          " bytes) overlap; possible are equal pointers and sizes",
-         request.op == Op::all_gather ? ", and this rank's part of the output as the input" : "");
+         request.op == Op::all_gather || request.op == Op::gather ? ", and this rank's part of the output as the input"
+         : request.op == Op::reduce_scatter || request.op == Op::scatter
+             ? ", and this rank's part of the input as the output"
+             : "");
 }
 
 }  // namespace

@@ -120,6 +120,12 @@ TEST_P(Conformance, Reductions) {
                 scattered);
           me.expect(equal(dtype, op, me.size, output, reduced(dtype, op, me.size, n * me.rank, n)), scattered);
           me.expect(whole == given(dtype, me.rank, 0, n * me.size), scattered + ": the input changed");
+          Bytes in_place = whole;  // this rank's part of the input is the output
+          auto* const own = in_place.data() + output.size() * static_cast<std::size_t>(me.rank);
+          me.ok(tessera_reduce_scatter(me.group, in_place.data(), own, n, dtype, op, nullptr, nullptr), scattered);
+          me.expect(
+              equal(dtype, op, me.size, Bytes(own, own + output.size()), reduced(dtype, op, me.size, n * me.rank, n)),
+              scattered + " in place");
         }
       }
     }
@@ -143,6 +149,15 @@ TEST_P(Conformance, WhatOnlyMoves) {
                                 nullptr),
                 "scatter");
           me.expect(part == given(dtype, root, n * me.rank, n), place("scatter", dtype, n));
+          if (n > 0) {
+            Bytes parts = all;  // the root's own part stays where it is
+            auto* const own = parts.data() + part.size() * static_cast<std::size_t>(me.rank);
+            me.ok(tessera_scatter(me.group, me.rank == root ? parts.data() : nullptr,
+                                  me.rank == root ? own : part.data(), n, dtype, root, nullptr, nullptr),
+                  "scatter in place");
+            me.expect(parts == all && part == given(dtype, root, n * me.rank, n),
+                      place("scatter", dtype, n, "in place"));
+          }
 
           Bytes whole = room(dtype, n * R);
           me.ok(tessera_gather(me.group, mine.data(), me.rank == root ? whole.data() : nullptr, n, dtype, root, nullptr,
@@ -153,6 +168,15 @@ TEST_P(Conformance, WhatOnlyMoves) {
             me.expect(Bytes(whole.begin() + at, whole.begin() + at + static_cast<std::ptrdiff_t>(mine.size())) ==
                           given(dtype, r, 0, n),
                       place("gather", dtype, n));
+          }
+          if (n > 0) {
+            Bytes parts = room(dtype, n * R);
+            auto* const own = parts.data() + mine.size() * static_cast<std::size_t>(me.rank);
+            std::copy(mine.begin(), mine.end(), own);
+            me.ok(tessera_gather(me.group, own, me.rank == root ? parts.data() : nullptr, n, dtype, root, nullptr,
+                                 nullptr),
+                  "gather in place");
+            me.expect(me.rank != root || parts == whole, place("gather", dtype, n, "in place"));
           }
         }
         Bytes gathered = room(dtype, n * R), expected, exchanged = room(dtype, n * R), exchange;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <signal.h>
+#include <sys/time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -141,6 +142,26 @@ TEST_P(Failures, ARankThatExitsLeavesInOrder) {
                   TESSERA_PEER_LOST, "recv from the rank that has left");
     me.expect(has(text, "rank 0 (pid ") && has(text, "left the group"), text);
   });
+}
+
+// A handler that calls exit() interrupts an operation whose frame is below it: nothing may wait for that operation.
+TEST_P(Failures, ExitInASignalHandlerEndsTheProcess) {
+  run(
+      2,
+      [](Rank& me) {
+        float one = 1;
+        if (me.rank == 1) {
+          signal(SIGALRM, [](int) { exit_without_leak_check(0); });
+          itimerval soon{};
+          soon.it_value.tv_usec = 300'000;
+          setitimer(ITIMER_REAL, &soon, nullptr);
+        } else {
+          std::this_thread::sleep_for(std::chrono::milliseconds(800));
+        }
+        const auto status = tessera_recv(me.group, &one, 1, TESSERA_FLOAT32, 1 - me.rank, 0, nullptr, nullptr, nullptr);
+        me.status(status, TESSERA_PEER_LOST, "recv from the rank that has ended");
+      },
+      1);
 }
 
 TEST(SharedMemory, ATimeoutNamesAllMissingRanks) {

@@ -89,6 +89,9 @@ TEST_F(HorovodFlagsTest, TheNumberOfRanksDoesNotChange) {
       "them again";
   EXPECT_EQ(notes({"-np", "2", "--min-np", "1", "--max-np", "4"}), note);
   EXPECT_EQ(parse({"--min-np", "2"}).options.num_processes, 2);
+  EXPECT_EQ(parse({"--max-np", "2"}).options.num_processes, 2);
+  EXPECT_EQ(slots_of(parse({"--max-np", "2", "-H", "localhost:4"})), "localhost:2 ");
+  EXPECT_EQ(slots_of(parse({"--max-np", "8", "-H", "localhost:4"})), "localhost:4 ");
   EXPECT_EQ(error({"-np", "2", "--min-np", "3"}), "-np 2 is less than --min_np 3");
   EXPECT_EQ(error({"-np", "5", "--max-np", "3"}), "--max_np 3 is less than -np 5");
   const std::string script = written("hosts.sh", "#!/bin/sh\necho one:2\necho two:2\n");

@@ -1,7 +1,12 @@
 // Errors of ranks under mpirun when one of them does something else (tests/scripts/mpi.sh).
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,6 +41,28 @@ class Meeting : public ::testing::Environment {
   }
 };
 [[maybe_unused]] const auto* const meeting = ::testing::AddGlobalTestEnvironment(new Meeting);
+
+// exit() ends worlds that are open, and finalizes the library when every rank has come to that: a rank that ends early
+// must not end the others. The program's status and the slow rank's line are checked by tests/scripts/mpi.sh.
+TEST(MpiExit, WithoutShutdown) {
+  if (ranks_of_mpirun() < 2) GTEST_SKIP() << "for ranks under mpirun: tests/scripts/mpi.sh";
+  tessera_world world = 0;
+  const tessera_options options = options_of("mpi");
+  ASSERT_EQ(tessera_init_environment("exit", &options, &world), TESSERA_OK) << tessera_last_error();
+  std::int32_t rank = 0;
+  ASSERT_EQ(tessera_rank(world, &rank), TESSERA_OK);
+  if (const pid_t child = fork(); child == 0) {
+    std::exit(0);  // a copy of the process: the library is its parent's
+  } else {
+    waitpid(child, nullptr, 0);
+  }
+  if (rank == 0) {
+    pause(1000);
+    std::printf("the slow rank has ended\n");
+    std::fflush(stdout);
+  }
+  std::exit(0);
+}
 
 class MpiFailure : public ::testing::Test {
  protected:

@@ -39,6 +39,11 @@ for folder in "$libraries"/*; do
   # mpirun reports the failed groups' processes, which end without MPI_Finalize: its status does not count.
   under "$name" 2 'MpiFailure.*' 6 || { head -60 "$work/said"; fail "$name: failures"; }
   under "$name" 3 'MpiFailure.DifferentCounts*' 1 || { head -60 "$work/said"; fail "$name: a mismatch of 3 ranks"; }
+  status=0
+  TESSERA_TEST_MPI_RANKS=2 timeout -k 5 60 "$libraries/$name/mpirun" -n 2 "$rank" --gtest_filter=MpiExit.* \
+    > "$work/said" 2>&1 || status=$?
+  grep -q "the slow rank has ended" "$work/said" && [ $status = 0 ] ||
+    { head -40 "$work/said"; fail "$name: a program without tessera_shutdown() ends with $status"; }
   unset TESSERA_MPI_LIBRARY
   echo "$name: 2, 3 and 4 ranks"
 done

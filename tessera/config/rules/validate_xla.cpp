@@ -128,7 +128,7 @@ void unused_xla(const Resolved& resolved, const Unused& unused) {
     if (row_of(strategy).shard_optimizer)
       unused("reshard_after_forward", "--xla_fsdp_v2: the compiler decides when parameters are gathered and freed");
     else
-      unused("xla_fsdp_v2", concat("the strategy ", strategy, " divides nothing"));
+      unused("xla_fsdp_v2", concat("the strategy ", strategy, " divides nothing; set --fsdp full_shard"));
   }
   for (const Idle& reason : idle)
     for (const char* const name : reason.names) unused(name, concat("--device xla: ", reason.why));

@@ -2,6 +2,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/file.h>
+#include <tessera/base/plural.h>
 #include <tessera/base/text.h>
 #include <tessera/base/yaml.h>
 #include <tessera/config/core/translation.h>
@@ -105,7 +106,12 @@ void take_horovod_file(V& given, C& command, const std::string& path, const Valu
   for (const auto& [section, values] : file.members()) {
     if (section == "controller") {
       const std::string controller = to_lower(config::as_text(values, true).value_or(""));
-      if (controller != "gloo") apply_key(given, command, "--" + controller, "", concat(path, ": controller"));
+      if (controller == "mpi" || controller == "jsrun") {
+        apply_key(given, command, "--" + controller, "", concat(path, ": controller"));
+      } else if (controller != "gloo") {
+        throw InputError(
+            concat(values.where().str(), ": controller is '", controller, "'; it must be one of gloo, mpi, jsrun"));
+      }
       continue;
     }
     if (!values.is_object()) throw InputError(concat(values.where().str(), ": ", section, " is a section with keys"));
@@ -169,11 +175,16 @@ void run_discovery(V& given, C& command) {
 void take_elastic(V& given, C& command) {
   HorovodFlags& flags = given.horovod;
   if (flags.min_processes == 0 && flags.max_processes == 0) return;
-  if (!given.total && flags.min_processes != 0) {
-    given.total = flags.min_processes;
+  if (!given.total) {
+    int slots = flags.max_processes;
+    if (!flags.hosts.empty()) {
+      slots = 0;
+      for (const HostSlots& host : parse_horovod_hosts(flags.hosts, "-H")) slots += host.slots;
+    }
+    given.total = flags.min_processes != 0 ? flags.min_processes : std::min(slots, flags.max_processes);
     flags.takes_first_slots = true;
   }
-  const int count = given.total.value_or(flags.max_processes);
+  const int count = *given.total;
   if (flags.max_processes != 0 && (count > flags.max_processes || flags.min_processes > flags.max_processes)) {
     throw InputError(
         concat("--max_np ", flags.max_processes, " is less than ",
@@ -182,8 +193,8 @@ void take_elastic(V& given, C& command) {
   if (count < flags.min_processes)
     throw InputError(concat("-np ", count, " is less than --min_np ", flags.min_processes));
   command.notes.push_back(
-      concat("the job keeps ", count,
-             " processes: --min_np and --max_np do not change that; after a failure --max_restarts starts all of them "
+      concat("the job keeps ", plural(count, "process", "processes"),
+             ": --min_np and --max_np do not change that; after a failure --max_restarts starts all of them "
              "again"));
 }
 

@@ -60,6 +60,13 @@ std::string cache_folder(const std::string& asked) {
 /// Rows of different lengths are padded to at most this many lengths, because each needs its own program.
 constexpr std::int64_t most_lengths = 8;
 
+/// Whether padding a row changes its positions' rotations.
+bool rotations_depend_on_length(const models::LanguageModel& model) {
+  using Rope = architectures::Rope::Type;
+  const Rope rope = model.spec().rope.type;
+  return rope == Rope::dynamic || rope == Rope::longrope;
+}
+
 }  // namespace
 
 std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::World& world) {
@@ -75,10 +82,7 @@ std::shared_ptr<xla::Devices> open_xla(const RunConfig& config, const comm::Worl
 void check_compilable(const models::LanguageModel& model, const data::Dataset* rows) {
   if (model.balance().experts > 0)
     throw InputError("device xla: models with experts cannot be compiled: the rows of an expert depend on data");
-  if (rows == nullptr || !lengths_differ(*rows)) return;
-  using Rope = architectures::Rope::Type;
-  const Rope rope = model.spec().rope.type;
-  if (rope == Rope::dynamic || rope == Rope::longrope)
+  if (rows != nullptr && lengths_differ(*rows) && rotations_depend_on_length(model))
     throw InputError(
         "device xla: rows are padded to few lengths, and this model's rotations (rope_type dynamic or longrope) depend "
         "on the length: use rows of one length (plain text with block_size)");
@@ -182,10 +186,13 @@ class CompiledRun::Passes final : public StepPasses {
     parts.model.core.gradients_changed();
   }
   void rehearse(const data::Batch&) override { throw Error("a compiled step is not rehearsed"); }
-  /// A classifier's predictions are counted, for which the host evaluates.
+  /// The host evaluates where the devices cannot: a classifier's predictions are counted, and padding would change the
+  /// loss of a model whose rotations depend on the length.
   LossesOf losses() override {
     const Setup& setup = run_.parts_.setup;
     if (setup.model->num_labels() > 0) return {};
+    const data::Dataset* const rows = setup.datasets.validation.get();
+    if (rows != nullptr && lengths_differ(*rows) && rotations_depend_on_length(*setup.model)) return {};
     return [this](const std::vector<data::Batch>& batches, const std::vector<double>& scales) {
       return evaluated(batches, scales);
     };

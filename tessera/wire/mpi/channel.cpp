@@ -125,7 +125,10 @@ Channel::Channel(const Place& place)
   listen(announcement_tag, &announcement_, sizeof announcement_, left_, announcement_request_);
 }
 
-Channel::~Channel() { close(); }
+Channel::~Channel() {
+  close();
+  release();
+}
 
 void Channel::listen(int tag, void* data, std::size_t bytes, int source, tessera_mpi_handle& request) {
   library_.check(library_.call([&](const auto& f) {
@@ -449,7 +452,7 @@ void Channel::close() {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    bool in_order = failure_code_ == Code::ok && !abandoned_;
+    bool in_order = failure_code_ == Code::ok;
     try {
       Notice notice;
       notice.kind = Notice::goodbye;
@@ -461,8 +464,7 @@ void Channel::close() {
     }
     in_order &= outgoing_.empty();
     for (tessera_mpi_handle* request : {&notice_request_, &announcement_request_}) in_order &= cancel(*request);
-    // The library frees the communicator: MPI_Comm_free may wait for ranks that close later.
-    library_.closed(in_order);
+    in_order_ = in_order;
   }
   {
     const std::lock_guard lock(messages_mutex_);
@@ -470,6 +472,13 @@ void Channel::close() {
   }
   messages_changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+void Channel::release() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(released_, true)) return;
+  // The library frees the communicator: MPI_Comm_free may wait for ranks that close later.
+  library_.closed(in_order_ && !abandoned_);
 }
 
 }  // namespace tessera::wire::mpi

@@ -90,7 +90,11 @@ class Channel {
 
   void fail(const std::string& reason, Code code);
   void check();
+  /// Says goodbye; operations in flight fail.
   void close();
+  /// After close(), when no task uses the channel: the library may be finalized once all channels are released, unless
+  /// an operation has not ended.
+  void release();
 
  private:
   enum Tag { piece_tag, announcement_tag, notice_tag, first_message_tag = 8 };
@@ -150,7 +154,7 @@ class Channel {
   std::uint64_t begun_ = 0, finished_ = 0;  // collectives
   Code failure_code_ = Code::ok;
   std::string failure_;
-  bool closed_ = false;
+  bool closed_ = false, in_order_ = false, released_ = false;
   std::atomic<bool> abandoned_{false};  // an operation has not ended
 
   std::mutex messages_mutex_;

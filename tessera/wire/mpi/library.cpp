@@ -126,6 +126,7 @@ void Library::start() {
   if (started_) return;
   int threads = 0, first = 0;
   check(functions_.start(&threads, &first), "MPI_Init_thread");
+  owner_ = getpid();
   if (first != 0) std::atexit(at_exit);
   if (threads == 0) {
     throw Failure(Code::system, concat(version_, " allows calls on one thread only",
@@ -143,8 +144,19 @@ Library& Library::instance() {
   return library;
 }
 
+void Library::closed(bool in_order) {
+  if (in_order && --open_ == 0 && exiting_) finish_at_exit();
+}
+
+// Exit handlers run last in, first out: those of the program's worlds may run after this one.
 void Library::at_exit() {
-  if (made != nullptr && made->open_ == 0 && made->functions_.ended() == 0) made->functions_.finish();
+  if (made == nullptr) return;
+  made->exiting_ = true;
+  if (made->open_ == 0) made->finish_at_exit();
+}
+
+void Library::finish_at_exit() {
+  if (owner_ == getpid() && functions_.ended() == 0) functions_.finish();
 }
 
 void Library::check(int error, const std::string& what) {

@@ -5,6 +5,8 @@
 #include <tessera/wire/failure.h>
 #include <tessera/wire/mpi/functions.h>
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -44,13 +46,13 @@ class Library {
   const std::string& version() const { return version_; }
 
   void opened() { ++open_; }
-  void closed(bool in_order) {
-    if (in_order) --open_;  // else it stays counted, and the library is not finalized
-  }
+  /// Not in order: the group stays counted, and the library is not finalized.
+  void closed(bool in_order);
 
  private:
   Library();
   static void at_exit();
+  void finish_at_exit();
 
   const tessera_mpi_functions& functions_;
   std::string version_;
@@ -58,6 +60,8 @@ class Library {
   bool started_ = false, many_threads_ = false;
   int rank_ = 0, size_ = 1, largest_tag_ = 32767;
   std::atomic<int> open_{0};
+  std::atomic<bool> exiting_{false};  // at_exit() found open groups: the last one finalizes the library
+  pid_t owner_ = 0;                   // the process that initialized the library, not a forked child
 };
 
 }  // namespace tessera::wire::mpi

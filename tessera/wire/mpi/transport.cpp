@@ -87,6 +87,7 @@ class MpiTransport final : public Transport {
   void close() override {
     group_->channel.close();
     group_->tasks.close();
+    group_->channel.release();
   }
 
  private:

@@ -1,3 +1,4 @@
+#include <tessera/wire/inside.h>
 #include <tessera/wire/tcp/at_exit.h>
 
 #include <unistd.h>
@@ -21,6 +22,7 @@ Meshes& meshes() {
 }
 
 void end_all() {
+  if (Inside::now()) return;
   std::vector<std::shared_ptr<Mesh>> open;
   {
     const std::lock_guard lock(meshes().mutex);
