@@ -126,6 +126,9 @@ TEST_F(HorovodFlagsTest, HorovodsFileIsRead) {
       error({"--config-file", wrong}).find("unknown key params.fusion_treshold_mb; did you mean fusion_threshold_mb?"),
       std::string::npos)
       << error({"--config-file", wrong});
+  const std::string bogus = written("bogus.yaml", "controller: hostfile\n");
+  EXPECT_NE(error({"--config-file", bogus}).find("controller is 'hostfile'; it must be one of gloo, mpi, jsrun"),
+            std::string::npos);
   const std::string mpi = written("mpi.yaml", "controller: mpi\n");
   EXPECT_NE(error({"--config-file", mpi}).find("mpirun -np N"), std::string::npos) << error({"--config-file", mpi});
 }

@@ -179,7 +179,7 @@ void take_elastic(V& given, C& command) {
     int slots = flags.max_processes;
     if (!flags.hosts.empty()) {
       slots = 0;
-      for (const HostSlots& host : parse_horovod_hosts(flags.hosts, "-H")) slots += host.slots;
+      for (const HostSlots& host : parse_horovod_hosts(flags.hosts, "-H")) slots += static_cast<int>(host.slots.size());
     }
     given.total = flags.min_processes != 0 ? flags.min_processes : std::min(slots, flags.max_processes);
     flags.takes_first_slots = true;
