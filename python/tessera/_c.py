@@ -10,6 +10,7 @@ import ctypes.util
 import glob
 import os
 import sys
+import traceback
 
 ABI = 1
 
@@ -177,8 +178,12 @@ def at_exit(function):
 def _end():
     failed = getattr(sys, "last_value", None) is not None
     for function, process in reversed(list(_endings.items())):
-        if process == os.getpid():
+        if process != os.getpid():
+            continue
+        try:
             function(failed)
+        except Exception:  # the other endings still run
+            traceback.print_exc()
 
 
 def error_of(status, text=None, classes=ERRORS):

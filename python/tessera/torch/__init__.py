@@ -16,8 +16,8 @@ from ._errors import (Aborted, BackendError, InvalidArgument, Mismatch, PeerLost
 from ._group import VERSION, ProcessGroupTessera
 from ._memory import empty_shared
 
-__all__ = ["ProcessGroupTessera", "empty_shared", "BackendError", "InvalidArgument", "PeerLost", "TimedOut", "Mismatch", "Aborted",
-           "ShutDown", "StoreFailed"]
+__all__ = ["ProcessGroupTessera", "empty_shared", "BackendError", "InvalidArgument", "PeerLost", "TimedOut", "Mismatch",
+           "Aborted", "ShutDown", "StoreFailed"]
 
 _default = None  # a weak reference to the group that the last init_process_group() created
 

@@ -329,6 +329,15 @@ def stopped(rank):
         assert time.monotonic() - begin < 5, time.monotonic() - begin
 
 
+@case("reduce_scatter_tensor into a part of its input", 2, only="tessera")
+def reduce_scatter_in_place(rank):
+    rank.start()
+    x = torch.arange(8.0) + rank.rank
+    own = x.chunk(2)[rank.rank]
+    dist.reduce_scatter_tensor(own, x)
+    equal(own, (2 * torch.arange(8.0) + 1).chunk(2)[rank.rank])
+
+
 def tessera_torch():
     import tessera.torch
     return tessera.torch
@@ -346,6 +355,9 @@ def shared_tensors(rank):
         dist.all_reduce(t)
         equal(t, torch.full(shape, 3, dtype=dtype))
     assert make(2, 3).dtype == torch.get_default_dtype() and make([2, 3]).shape == (2, 3)
+    assert make(torch.tensor(4)).shape == (4,)  # as numpy's integers: not an int, but an index
+    with raises("cannot be negative", ValueError):
+        make(-2, -3)
     # Memory is freed with the last view of a tensor, and used again.
     seen = set()
     for _ in range(50):

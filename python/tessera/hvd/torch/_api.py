@@ -64,8 +64,12 @@ def init(comm=None, process_sets=None):
     world = _c.handle("init_environment", "hvd.{}".format(next(_worlds)).encode(),
                       ctypes.byref(_environment.options()))
     own, size_ = _c.number("rank", world), _c.number("size", world)
-    if _environment.timeline(own):
-        _c.call("timeline_start", world, _environment.timeline(own).encode())
+    try:
+        if _environment.timeline(own):
+            _c.call("timeline_start", world, _environment.timeline(own).encode())
+    except Exception:
+        _c.lib.shutdown(world)
+        raise
     _State.world, _State.names = world, {}
     _State.engine = Engine(world, own, size_, zeros, _environment.fusion_bytes())
     global_process_set.ranks, global_process_set.process_set_id = list(range(size_)), 0

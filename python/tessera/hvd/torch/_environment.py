@@ -18,7 +18,7 @@ def _number(name, minimum):
         value = float(text)
     except ValueError:
         value = minimum - 1
-    if not value >= minimum:
+    if not minimum <= value < float("inf"):
         raise ValueError("tessera: {}={}: expected a number from {}".format(name, text, minimum))
     return value
 
