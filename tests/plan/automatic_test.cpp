@@ -165,7 +165,7 @@ TEST_F(Automatic, ARestartTakesTheSame) {
   EXPECT_EQ(again->resolved.values.parallel.pp_size, 2);
   EXPECT_EQ(chosen_text(again->resolved.values, 4), chosen_text(chosen.resolved.values, 4));
   EXPECT_FALSE(chosen_before(resolved(), path, 2, note));
-  EXPECT_NE(note.find("another number of processes"), std::string::npos);
+  EXPECT_NE(note.find("a different number of processes"), std::string::npos);
   EXPECT_FALSE(chosen_before(resolved({"--pp_size", "1"}), path, 4, note));
   EXPECT_NE(note.find("pp_size is 2, but --pp_size sets 1"), std::string::npos) << note;
 }
