@@ -55,7 +55,8 @@ bool has_word_of(const std::string& message, const Case& c) {
 /// A remedy: the allowed values, the likely intended word, or an alternative.
 bool has_remedy(const std::string& message) {
   static const std::regex remedy(
-      "must be|must refer to|must say|must not|must contain|must select|is missing; it|check the|list each|is not closed|it takes|"
+      "must be|must refer to|must say|must not|must contain|must select|is missing; it|check the|list each|is not "
+      "closed|it takes|"
       " takes |did you mean|keep one|keep it|leave |give |given with|use |write "
       "|choose |make |the keys (?:there )?are|the "
       "words are|the types are|needs |expected|are supported|is supported|instead|say |put |remove |belongs|set "
